@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cudaguard import _config
 
+from cudaguard import _config
 from environments import TOP, Environment
 
 START = runpy.run_path(str(TOP / "cudaguard" / "_site" / "_cudaguard_start.py"))

@@ -1,0 +1,29 @@
+"""cudaguard: says which line initialised CUDA, which line forked, which line touched it, and what to paste.
+
+Importing it turns the guard on, in mode `error` unless `CUDAGUARD` in the environment says otherwise. `enable()` does
+the same, where an import for its effect alone would be dropped by a linter or made lazy.
+"""
+
+from __future__ import annotations
+
+from . import _activate
+from ._activate import disable, enable
+from ._public import fork_safe, ignore, origin, report
+from .errors import CudaForkError, CudaForkWarning, CudaGuardError, CudaInitError, WorkerOutputError
+
+__version__ = "0.1.0"
+__all__ = [
+    "CudaForkError",
+    "CudaForkWarning",
+    "CudaGuardError",
+    "CudaInitError",
+    "WorkerOutputError",
+    "disable",
+    "enable",
+    "fork_safe",
+    "ignore",
+    "origin",
+    "report",
+]
+
+_activate.on_import()

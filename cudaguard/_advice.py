@@ -1,0 +1,257 @@
+"""Choose and word the fixes. Pure: a table of cases, first match first, at most three.
+
+Advice names the user's own files, lines and variables, and is written so that it can be pasted.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ._journal import DRIVER, QUERIED, Step
+from ._places import Site
+
+LOADERS = {"dataloader", "stateful-dataloader"}
+POOLS = {"pool", "executor", "joblib"}
+SERVERS = {"gunicorn", "celery", "c-fork"}
+MOST = 3
+
+
+class Advice(NamedTuple):
+    """One fix: a stable id, and the words."""
+
+    id: str
+    text: str
+
+
+class Case(NamedTuple):
+    """What the choice of a fix depends on."""
+
+    slug: str
+    maker: str | None
+    start_method: str | None
+    tier: str | None
+    origin: Step | None
+    fork: Site | None
+    touch: Site | None
+    call: str
+    default_method: str | None
+    notebook: bool
+    main_guard: bool
+
+    @property
+    def spawnable(self) -> bool:
+        """Whether the program could follow an advice to spawn."""
+        return not self.notebook and self.main_guard and self.maker not in SERVERS
+
+    @property
+    def only_queried(self) -> bool:
+        """Whether the parent did no more than ask, as is_available() does."""
+        return self.tier == QUERIED and self.origin is not None and self.origin.call.endswith("is_available")
+
+    @property
+    def imported(self) -> bool:
+        """Whether an import initialised CUDA."""
+        return self.origin is not None and self.origin.site.code.startswith(("import ", "from "))
+
+
+def choose(case: Case) -> tuple[Advice, ...]:
+    """The fixes for a case, the best one here first."""
+    ids = [name for name, fits in TABLE if fits(case)]
+    return tuple(Advice(name, WORDS[name](case)) for name in dict.fromkeys(ids))[:MOST]
+
+
+def _loader(case: Case) -> bool:
+    return case.maker in LOADERS
+
+
+# Order is preference. A row fits or not by the facts of the case alone.
+TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
+    ("server-hook", lambda c: c.maker in SERVERS),
+    ("late-init", lambda c: c.start_method == "forkserver"),
+    ("copy-dataset-to-cpu", lambda c: c.slug == "inherited-tensor" and _loader(c)),
+    ("map-location", lambda c: c.call == "torch.load"),
+    ("spawn-context", lambda c: _loader(c) and c.default_method in ("spawn", "forkserver") and c.spawnable),
+    ("driver-import", lambda c: c.imported),
+    ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init"),
+    ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init"),
+    ("nvml-check", lambda c: c.only_queried),
+    ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
+    ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable),
+    ("spawn-context", lambda c: c.maker in {"process", "datasets", "lightning"} and c.spawnable),
+    ("restart-kernel", lambda c: c.notebook),
+    ("late-init", lambda c: c.origin is not None),
+    ("spawn-context", lambda c: _loader(c) and c.spawnable),
+)
+
+
+def _where(site: Site | None) -> str:
+    return f"{os.path.basename(site.file)}:{site.line}" if site else "the line"
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+def _cpu_worker(case: Case) -> str:
+    code = case.touch.code if case.touch else ""
+    kept = without_cuda(code)
+    if kept == code or not kept:
+        return f"Let the worker stay on the CPU: take what {_where(case.touch)} needs from the GPU out of the dataset."
+    return _lines(f"Build it on the CPU in the worker, {_where(case.touch)}:", f"    {kept}")
+
+
+def _move_in_parent(case: Case) -> str:
+    targets = loop_targets(case.fork.code if case.fork else "")
+    moves = [f'        {name} = {name}.to("cuda", non_blocking=True)' for name in targets]
+    head = case.fork.code if targets and case.fork else "for batch in loader:"
+    return _lines(f"Move each batch in the main process, {_where(case.fork)}:", f"    {head}", *(moves or ['        batch = batch.to("cuda", non_blocking=True)']))
+
+
+def _copy_dataset(case: Case) -> str:
+    place = _where(case.origin.site if case.origin else None)
+    lines = [f"Keep the dataset on the CPU, {place}:", f"    {without_cuda(case.origin.site.code)}"] if case.origin else ["Keep the dataset on the CPU."]
+    return _lines(*lines, "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers.")
+
+
+def _map_location(case: Case) -> str:
+    code = (case.touch.code if case.touch else "") or "torch.load(path)"
+    return _lines(f"Load to the CPU in the worker, {_where(case.touch)}:", f"    {with_map_location(code)}")
+
+
+def _late_init(case: Case) -> str:
+    if case.start_method == "forkserver":
+        return f"Take CUDA out of what the fork server preloads ({_where(case.origin.site if case.origin else None)}): its children inherit it."
+    if case.fork is None:
+        return f"Initialise CUDA in the child: move {_where(case.origin.site if case.origin else None)} below the fork."
+    return _lines(f"Move {_where(case.origin.site if case.origin else None)} below {_where(case.fork)}, so that the child is forked first.")
+
+
+def _nvml_check(case: Case) -> str:
+    return _lines(f"{_where(case.origin.site if case.origin else None)} only asks whether there is a GPU. Let it ask without waking CUDA:", "    PYTORCH_NVML_BASED_CUDA_CHECK=1 python ...")
+
+
+def _driver_import(case: Case) -> str:
+    site = case.origin.site if case.origin else None
+    inner = next((f for f in reversed(site.stack) if f.function == "<module>"), None) if site else None
+    via = f" ({os.path.basename(inner.file)}:{inner.line} does it)" if inner and site and inner.file != site.file else ""
+    return f"Importing initialises CUDA at {_where(site)}{via}: do that import after the workers are made, or inside the child."
+
+
+def _spawn_context(case: Case) -> str:
+    if case.maker in LOADERS and case.default_method in ("spawn", "forkserver"):
+        return _lines(
+            f"The program's start method is {case.default_method!r}, but this loader was given fork. Drop that argument, or:",
+            f'    DataLoader(..., multiprocessing_context="{case.default_method}")',
+        )
+    price = "Each child then starts anew: seconds, and hundreds of MB of GPU memory."
+    if case.maker in LOADERS:
+        return _lines("Start the workers without fork:", '    DataLoader(..., multiprocessing_context="spawn")', price)
+    if case.maker == "datasets":
+        return _lines("Start the workers without fork, before map():", '    import multiprocess; multiprocess.set_start_method("spawn")', price)
+    return _lines(f"Start the child without fork, {_where(case.fork)}:", '    multiprocessing.get_context("spawn").Process(...)', price)
+
+
+def _pool_spawn(case: Case) -> str:
+    code = {
+        "executor": 'ProcessPoolExecutor(..., mp_context=multiprocessing.get_context("spawn"))',
+        "joblib": 'Parallel(..., backend="loky")',
+    }.get(case.maker or "", 'multiprocessing.get_context("spawn").Pool(...)')
+    return _lines(f"Start the pool without fork, {_where(case.fork)}:", f"    {code}")
+
+
+def _server_hook(case: Case) -> str:
+    hook = {
+        "gunicorn": "in gunicorn's post_fork or post_worker_init hook, or drop --preload (preload_app)",
+        "celery": "in a handler of celery.signals.worker_process_init, or use --pool=solo",
+    }.get(case.maker or "", "after the server forked (uWSGI: @uwsgidecorators.postfork, or lazy-apps = true)")
+    return f"Load the model in each worker, not before the fork: move {_where(case.origin.site if case.origin else None)} {hook}."
+
+
+def _restart(case: Case) -> str:
+    return "Restart the kernel, and run the cells that make workers before the first one that uses CUDA."
+
+
+WORDS: dict[str, Callable[[Case], str]] = {
+    "cpu-worker": _cpu_worker,
+    "move-in-parent": _move_in_parent,
+    "copy-dataset-to-cpu": _copy_dataset,
+    "map-location": _map_location,
+    "late-init": _late_init,
+    "nvml-check": _nvml_check,
+    "driver-import": _driver_import,
+    "spawn-context": _spawn_context,
+    "pool-spawn": _pool_spawn,
+    "server-hook": _server_hook,
+    "restart-kernel": _restart,
+}
+
+
+def loop_targets(code: str) -> list[str]:
+    """The names that a `for` line binds: `for x, y in loader:` gives x and y."""
+    try:
+        loop = ast.parse(code.rstrip(":") + ": pass").body[0]
+    except (SyntaxError, IndexError):
+        return []
+    if not isinstance(loop, ast.For):
+        return []
+    target = loop.target.elts[-1] if _enumerated(loop) and isinstance(loop.target, ast.Tuple) else loop.target
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _enumerated(loop: ast.For) -> bool:
+    return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "enumerate"
+
+
+def without_cuda(code: str) -> str:
+    """A line of source without its moves to CUDA: `.cuda()`, `.to("cuda")`, `.to(device)`, `device=...`."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return code
+    return ast.unparse(_Stay().visit(tree)) if _moves(tree) else code
+
+
+def with_map_location(code: str) -> str:
+    """A line of source whose torch.load(...) loads to the CPU."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return code
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
+            node.keywords = [k for k in node.keywords if k.arg != "map_location"]
+            node.keywords.append(ast.keyword("map_location", ast.Constant("cpu")))
+    return ast.unparse(tree)
+
+
+def _moves(tree: ast.AST) -> bool:
+    return any(_is_move(node) or _device(node) for node in ast.walk(tree))
+
+
+def _is_move(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (node.func.attr == "cuda" or (node.func.attr == "to" and _to_device(node)))
+
+
+def _to_device(node: ast.Call) -> bool:
+    """Whether a `.to(...)` names a device: it may also name a dtype alone."""
+    first = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "device"), None)
+    text = ast.unparse(first) if first else ""
+    return "cuda" in text or "device" in text
+
+
+def _device(node: ast.AST) -> list[ast.keyword]:
+    return [k for k in node.keywords if k.arg == "device"] if isinstance(node, ast.Call) and not _is_move(node) else []
+
+
+class _Stay(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if _is_move(node) and isinstance(node.func, ast.Attribute):
+            rest = [k for k in node.keywords if k.arg == "dtype"]
+            return ast.Call(node.func, [], rest) if rest else node.func.value
+        for keyword in _device(node):
+            node.keywords.remove(keyword)
+        return node

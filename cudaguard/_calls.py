@@ -1,0 +1,89 @@
+"""Name the torch call that a stack was making: `torch.Tensor.cuda`, `torch.cuda.is_available`.
+
+A C function leaves no frame, so its name is read from the source text of the call; a Python function of torch's has one.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+
+from ._places import TORCH, USER, Frame, Site, Span, kind
+
+# Where the name that users write differs from the module that holds the code.
+PUBLIC = {
+    "torch.nn.modules.module": "torch.nn.Module",
+    "torch._tensor": "torch.Tensor",
+    "torch.serialization": "torch",
+    "torch.functional": "torch",
+    "torch.cuda.memory": "torch.cuda",
+    "torch.cuda.random": "torch.cuda",
+    "torch.cuda.streams": "torch.cuda",
+}
+PLUMBING = re.compile(r"torch\.(utils\._|_|overrides|autograd\.function)")
+SPECIAL = {"__init__", "__new__", "__enter__"}
+
+
+def name(site: Site) -> str:
+    """The call a site was making, as a user would write it; "" if the source does not tell."""
+    return _from_torch_frame(site) or _from_source(site)
+
+
+def _from_torch_frame(site: Site) -> str:
+    """The outermost public torch function that the user's line called."""
+    inner = site.stack[_index(site) + 1 :]
+    for frame in inner:
+        module = _module(frame)
+        if module and not (PLUMBING.match(module) and module not in PUBLIC):
+            return PUBLIC.get(module, module) + "." + frame.function if frame.function not in SPECIAL else ""
+    return ""
+
+
+def _index(site: Site) -> int:
+    rows = [i for i, frame in enumerate(site.stack) if (frame.file, frame.line) == (site.file, site.line)]
+    return rows[-1] if rows else len(site.stack) - 1
+
+
+def _module(frame: Frame) -> str:
+    if kind(frame.file) != TORCH:
+        return ""
+    path = frame.file.replace("\\", "/").rpartition("/torch/")[2].removesuffix(".py").removesuffix("/__init__")
+    return "torch." + path.replace("/", ".") if path != "__init__" else "torch"
+
+
+def _from_source(site: Site) -> str:
+    text = _text(site.file, site.span) if site.span and kind(site.file) == USER else site.code
+    dotted = _dotted(text)
+    if not dotted:
+        return ""
+    root, _, last = dotted.rpartition(".")
+    return dotted if dotted.startswith("torch.") else f"torch.Tensor.{last}" if root and last in TENSOR_METHODS else dotted
+
+
+TENSOR_METHODS = {"cuda", "to", "cpu", "pin_memory", "item", "tolist", "numpy", "clone", "new_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "type"}
+
+
+def _text(file: str, span: Span) -> str:
+    lines = [linecache.getline(file, n) for n in range(span.line, span.end_line + 1)]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1].encode()[: span.end_column].decode(errors="ignore")
+    lines[0] = lines[0].encode()[span.column :].decode(errors="ignore")
+    return "".join(lines)
+
+
+def _dotted(text: str) -> str:
+    """The function of the outermost call in a piece of source, as `a.b.c`; a receiver that is not a name becomes `…`."""
+    try:
+        tree = ast.parse(text.strip().removesuffix(":"), mode="eval").body
+    except SyntaxError:
+        found = re.search(r"(?:[\w.]*\.)?\w+(?=\()", text)
+        return found.group() if found else ""
+    return _names(tree.func) if isinstance(tree, ast.Call) else _names(tree)
+
+
+def _names(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{_names(node.value) or '_'}.{node.attr}" if isinstance(node, ast.Attribute) else ""

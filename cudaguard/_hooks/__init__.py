@@ -1,0 +1,93 @@
+"""The only rooms that touch torch, os and multiprocessing. They notice things and write them down.
+
+One module per thing hooked, one table of names in each. TABLE says which is installed when which module is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+
+from .. import _respond
+from ._patch import Patches
+
+patches = Patches()
+_installed: set[str] = set()
+
+
+def _cuda() -> None:
+    from . import cuda
+
+    cuda.install(patches)
+
+
+def _children() -> None:
+    from . import children
+
+    children.install(patches)
+
+
+def _loader() -> None:
+    from . import loader
+
+    loader.install_torch(patches)
+
+
+def _stateful() -> None:
+    from . import loader
+
+    loader.install_stateful(patches)
+
+
+# When this module is loaded, install that. `torch` stands for its end: by then its parts are whole.
+TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
+    ("torch", "torch.cuda", _cuda),
+    ("torch", "multiprocessing.spawn", _children),
+    ("torch", "torch.utils.data._utils.worker", _loader),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader", _stateful),
+)
+
+
+def install() -> None:
+    """Install every room, now or when its module is loaded. A CUDA library is being imported, or is there."""
+    from wrapt import when_imported
+
+    from . import forks, imports
+
+    forks.install()
+    imports.install()
+    for trigger, needed, room in TABLE:
+        when_imported(trigger)(functools.partial(_guarded, needed, room))
+
+
+def _guarded(needed: str, room: Callable[[], None], _module: object) -> None:
+    """Install one room, once; a hook that raised would make the program's import fail."""
+    if needed in _installed or not _wanted():
+        return
+    try:
+        __import__(needed)
+        room()
+        _installed.add(needed)
+    except Exception as fault:
+        _respond.step_aside(fault)
+
+
+def _wanted() -> bool:
+    from .. import _config
+
+    return _config.current().mode != "off"
+
+
+def uninstall() -> None:
+    """Put back every replaced name."""
+    from . import imports
+
+    imports.uninstall()
+    patches.restore()
+    _installed.clear()
+
+
+def status() -> dict[str, list[str]]:
+    """What is replaced, and what this release of torch has no name for."""
+    return {"patched": patches.names(), "not watched": list(patches.unwatched), "loaded": [name for _, name, _ in TABLE if name in sys.modules]}

@@ -1,0 +1,99 @@
+"""Explain an exception at the edge of a child, while Python still has it in hand."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from .. import _calls, _places, _respond, _verdict
+from .._journal import Fork
+from .._places import Site
+from .._respond import safe
+from .._verdict import Touch
+from ..errors import CudaGuardError
+from . import _notice
+
+# What torch says in a bad child, in any version, when a door leads past its own check.
+TORCH_SAYS = re.compile(
+    r"^(CUDA error: (initialization error|driver shutting down|invalid device context|context is destroyed)"
+    r"|Cannot re-initialize CUDA in forked subprocess|CUDA driver initialization failed|No CUDA GPUs are available)"
+)
+
+
+@safe(None)
+def explain(error: BaseException) -> CudaGuardError | None:
+    """The guard's error for an exception that CUDA and a fork are to blame for, or None."""
+    if isinstance(error, CudaGuardError):
+        return error
+    fork = _notice.bad()
+    if fork is None or not isinstance(error, RuntimeError) or not TORCH_SAYS.match(str(error)):
+        return None
+    return _judge(error, fork)
+
+
+def _judge(error: RuntimeError, fork: Fork) -> CudaGuardError | None:
+    book = _notice.journal()
+    site = _places.raised_at(error, book.cut())
+    slug = "inherited-tensor" if _inherited(error, site) else "fork-after-init"
+    touch = Touch(os.getpid(), _calls.name(site), site, str(error).splitlines()[0])
+    return _respond.respond(_verdict.forked(slug, book, touch, _respond.facts(), fork), error)
+
+
+def _inherited(error: BaseException, site: Site) -> bool:
+    """Whether a line that failed names a CUDA tensor: in a bad child it can only have been inherited."""
+    return any(_on_cuda(value) for frame, line in _failing(error, site) for value in _named(frame, line))
+
+
+def _failing(error: BaseException, site: Site) -> Iterator[tuple[FrameType, int]]:
+    """The frames of a traceback from the user's line on inwards."""
+    trace, found = error.__traceback__, _places.library(site)
+    while trace is not None:
+        found = found or (trace.tb_frame.f_code.co_filename, trace.tb_lineno) == (site.file, site.line)
+        if found:
+            yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _named(frame: FrameType, line: int) -> Iterator[Any]:
+    """The values of the names and attributes on a source line. No property is called."""
+    place = Site(frame.f_code.co_filename, line, frame.f_code.co_name)
+    for node in ast.walk(_parse(place.code)):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            yield _value(frame, node)
+
+
+def _parse(code: str) -> ast.AST:
+    for text in (code, code.rstrip(":") + ": pass", code.rstrip("([{,")):
+        try:
+            return ast.parse(text)
+        except SyntaxError:
+            continue
+    return ast.Module([], [])
+
+
+def _value(frame: FrameType, node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        held = getattr(_value(frame, node.value), "__dict__", None) or {}
+        tables = (held, held.get("_parameters"), held.get("_buffers"), held.get("_modules"))
+        return next((table[node.attr] for table in tables if isinstance(table, dict) and node.attr in table), None)
+    return None
+
+
+def _on_cuda(value: Any) -> bool:
+    """Whether a value is a tensor, a module or a generator on CUDA, or a short container of such."""
+    torch = _notice.module("torch")
+    if isinstance(value, (list, tuple)):
+        return any(_on_cuda(item) for item in value[:8])
+    if isinstance(value, torch.nn.Module):
+        return any(parameter.is_cuda for parameter in value.parameters())
+    if isinstance(value, torch.Generator):
+        return bool(value.device.type == "cuda")
+    return isinstance(value, torch.Tensor) and value.is_cuda
+
+

@@ -1,0 +1,106 @@
+"""What all hooks share: note where CUDA woke, judge a touch, explain an exception.
+
+Every function here that a hook calls is safe: a fault inside is noted once and the program goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from .. import _driver, _journal, _places, _respond
+from .._journal import DRIVER, Fork, Journal, Step
+from .._places import Site
+from .._respond import safe
+from ..errors import CudaGuardError
+
+
+def journal() -> Journal:
+    """This process's journal; a fork that no hook saw is noticed here, by pid."""
+    book = _journal.current
+    if book.strayed():
+        book.adopt()
+    return book
+
+
+def site() -> Site:
+    """Where this thread is, without the frames of a parent."""
+    return _places.here(journal().cut())
+
+
+def flagged() -> bool:
+    """Whether torch itself calls this process a bad fork."""
+    check = getattr(sys.modules.get("torch.cuda"), "_is_in_bad_fork", None)
+    return bool(check()) if check is not None else False
+
+
+def bad() -> Fork | None:
+    """The fork that makes CUDA unusable in this process, if there is one.
+
+    torch's flag counts too where no record does: the guard may have come on in the child, and some calls make later
+    children bad without waking the driver.
+    """
+    book = journal()
+    fork = book.bad_fork()
+    if fork is None and flagged():
+        last = book.forks[-1] if book.forks else Fork(os.getppid(), os.getpid(), None, seen=False)
+        fork = last._replace(tier=book.tier() or _journal.QUERIED)
+        book.forks = [*book.forks[:-1], fork]
+    return fork
+
+
+def woken() -> bool:
+    """Look whether somebody unseen woke the driver since the last look, and note between which lines."""
+    book = journal()
+    if book.steps or book.bad_fork():
+        return bool(book.steps)
+    if not _driver.up():
+        book.down = _places.line_here()
+        return False
+    if book.late is None:
+        here = site()
+        book.stepped(DRIVER, "", here, (book.down or here, here))
+    return True
+
+
+@safe(None)
+def touched(call: str = "") -> CudaGuardError | None:
+    """Judge a touch of CUDA that is about to happen here. The error to raise, or None where torch should go on."""
+    fork = bad()
+    return None if fork is None else _judge(call, fork)
+
+
+def _judge(call: str, fork: Fork) -> CudaGuardError | None:
+    from .. import _calls, _verdict
+
+    here = site()
+    touch = _verdict.Touch(os.getpid(), call or _calls.name(here), here)
+    return _respond.respond(_verdict.forked("fork-after-init", journal(), touch, _respond.facts(), fork))
+
+
+@safe(None)
+def rose(tier: str, place: Site | None = None) -> None:
+    """Note that CUDA went up to a tier, here or at a place taken before the call."""
+    from .. import _calls
+
+    book = journal()
+    if book.below(tier):
+        here = place or site()
+        _remark(book, book.stepped(tier, _calls.name(here), here))
+
+
+def _remark(book: Journal, step: Step) -> None:
+    """Notes on a step up: a worker that pays for a context, an import that woke CUDA."""
+    from .. import _verdict
+
+    touch = _verdict.Touch(step.pid, step.call, step.site)
+    if step.tier == _journal.INITIALISED and book.worker:
+        _respond.respond(_verdict.note("cuda-in-worker", book, touch, _respond.facts()))
+    if len(book.steps) == 1 and step.site.code.startswith(("import ", "from ")):
+        _respond.respond(_verdict.note("import-initialises", book, touch, _respond.facts()))
+
+
+def module(name: str) -> Any:
+    """A module that is loaded already, or None: hooks never import what the program did not."""
+    return sys.modules.get(name)

@@ -1,0 +1,95 @@
+"""Hooks on torch.cuda: the lazy initialisation, and the questions that wake the driver.
+
+Plain functions with functools.wraps, not wrapt proxies: they pickle and copy by name like the originals, Dynamo takes
+them for functions, and the quick exit costs what the original's costs (a proxy adds 0.6 us to each call).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .. import _driver
+from .._journal import INITIALISED, QUERIED
+from .._places import Site
+from .._respond import safe
+from . import _notice
+from ._patch import Patches
+
+# torch.cuda.memory and torch.cuda.random hold references of their own: a patch of torch.cuda alone misses them.
+INITIALISERS = (("torch.cuda", "_lazy_init"), ("torch.cuda.memory", "_lazy_init"), ("torch.cuda.random", "_lazy_init"))
+# get_arch_list makes later children bad without waking the driver (torch 2.13).
+QUERIES = (("torch.cuda", "is_available"), ("torch.cuda", "device_count"), ("torch.cuda", "get_arch_list"))
+ALWAYS_POISON = {"get_arch_list"}
+
+_inside = threading.local()
+
+
+def install(patches: Patches) -> None:
+    """Watch torch.cuda, which is loaded."""
+    cuda = _notice.module("torch.cuda")
+    for holder, name in INITIALISERS:
+        patches.wrap(holder, name, functools.partial(_initialiser, cuda))
+    for holder, name in QUERIES:
+        patches.wrap(holder, name, functools.partial(_query, cuda))
+
+
+def _initialiser(cuda: Any, original: Callable[[], None]) -> Callable[[], None]:
+    is_initialized = cuda.is_initialized
+
+    @functools.wraps(original)
+    def _lazy_init() -> None:
+        if is_initialized() or getattr(_inside, "busy", False):  # torch's own quick exit, and its calls of itself
+            return original() if getattr(_inside, "busy", False) else None
+        error, place = _approach()
+        if error is not None:
+            raise error
+        _inside.busy = True
+        try:
+            original()
+        finally:
+            _inside.busy = False
+        _arrived(place)
+
+    return _lazy_init
+
+
+@safe((None, None))
+def _approach() -> tuple[BaseException | None, Site | None]:
+    error = _notice.touched()
+    if error is not None or _notice.bad() is not None:
+        return error, None
+    _notice.woken()
+    return None, _notice.site()
+
+
+@safe(None)
+def _arrived(place: Site | None) -> None:
+    if place is not None:
+        _notice.rose(INITIALISED, place)
+
+
+def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def query(*args: Any, **kwargs: Any) -> Any:
+        quiet = cuda._initialized or _before()
+        result = original(*args, **kwargs)
+        if not quiet:
+            _after(original.__name__)
+        return result
+
+    return query
+
+
+@safe(True)
+def _before() -> bool:
+    """Whether there is nothing to look for after the call: CUDA is up already, or useless here."""
+    return _notice.bad() is not None or _notice.woken()
+
+
+@safe(None)
+def _after(name: str) -> None:
+    if _driver.up() or name in ALWAYS_POISON:
+        _notice.rose(QUERIED)

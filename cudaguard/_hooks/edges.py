@@ -1,0 +1,62 @@
+"""The edge of a loader's worker: where an exception leaves the child for the parent.
+
+torch wraps it in an ExceptionWrapper, which keeps only its text. In a guarded worker that name leads to a subclass,
+which explains the exception while it is still there and carries the finding whole.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from typing import Any, NoReturn
+
+from torch._utils import ExceptionWrapper
+
+from .. import _config, _journal, _respond
+from .._journal import Worker
+from .._respond import safe
+from ..errors import CudaGuardError
+from ._explain import explain
+
+
+class ExplainedException(ExceptionWrapper):
+    """A worker's exception on its way to the parent; raised there as the guard's own where CUDA and a fork are to blame."""
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
+        error = (exc_info or sys.exc_info())[1]
+        self.explained: CudaGuardError | None = explain(error) if error is not None else None
+
+    def reraise(self) -> NoReturn:
+        """Raise the guard's error, finding and all; the worker's own traceback is its cause."""
+        explained = self.explained
+        if explained is None:
+            super().reraise()  # type: ignore[no-untyped-call]
+        assert explained is not None  # torch's reraise never returns
+        error = type(explained)(str(explained), explained.finding)
+        _received(error)
+        raise error from WorkerTraceback(self.exc_msg)
+
+
+class WorkerTraceback(Exception):
+    """The traceback of another process, as text: the cause of the error that the parent raises."""
+
+    def __str__(self) -> str:
+        lines = str(self.args[0]).splitlines()
+        return "in the worker process:\n" + "\n".join(lines)
+
+
+@safe(None)
+def _received(error: CudaGuardError) -> None:
+    if error.finding is not None:
+        _respond.received(error.finding, str(error))
+
+
+@safe(None)
+def enter_worker(module: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Called in a worker before its loop runs: note who it is, and put the explaining wrapper in the loop's module."""
+    given = signature.bind(*args, **kwargs).arguments
+    _journal.current.worker = Worker(given["worker_id"], given["num_workers"])
+    if _config.current().mode != "off":
+        setattr(importlib.import_module(module), "ExceptionWrapper", ExplainedException)  # noqa: B010  # a module of torch's, not ours

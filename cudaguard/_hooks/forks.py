@@ -1,0 +1,53 @@
+"""Hooks on os.fork. They cannot be unregistered, so they are registered once and do nothing while the guard is off."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from .. import _journal, _places, _respond
+from .._journal import Fork
+from .._respond import safe
+from . import _notice
+
+_pending = threading.local()
+_registered = False
+
+
+def install() -> None:
+    """Watch forks from now on."""
+    global _registered
+    if not _registered and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_before, after_in_child=_after_in_child)
+        _registered = True
+
+
+@safe(None)
+def _before() -> None:
+    """Ask the driver in the parent: in the child it answers that nothing is up, whatever happened."""
+    book = _notice.journal()
+    _notice.woken()
+    _pending.fork = Fork(os.getpid(), 0, _tier(), _places.waiting(), book.cut(), _default_method())
+
+
+def _tier() -> str | None:
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and getattr(cuda, "_initialized", False):
+        return _journal.INITIALISED
+    return _journal.current.tier()
+
+
+def _default_method() -> str | None:
+    """The start method that the program chose for itself, if it chose one."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing.get_start_method(allow_none=True) if multiprocessing else None
+
+
+@safe(None)
+def _after_in_child() -> None:
+    fork: Fork | None = getattr(_pending, "fork", None)
+    if fork is not None:
+        _pending.fork = None
+        _journal.current.forked(fork._replace(pid=os.getpid()))
+        _respond.forked()

@@ -1,0 +1,175 @@
+"""Stacks, and the user's line in them.
+
+A :class:`Site` holds names and numbers only. A frame or a traceback would keep every local variable alive, GPU tensors
+among them. Sources are read when a site is shown, not when it is noted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType, TracebackType
+from typing import NamedTuple
+
+HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+START_FILE = "_cudaguard_start.py"
+
+USER, LIBRARY, TORCH, STANDARD, GUARD = range(5)
+
+
+class Frame(NamedTuple):
+    """One call on a stack. `at` is the instruction: it tells a frame that still waits from one that went on."""
+
+    file: str
+    line: int
+    function: str
+    at: int
+
+
+class Span(NamedTuple):
+    """The source text of the call in progress: first line, last line, first column, last column."""
+
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+
+class Site(NamedTuple):
+    """A place in a program: the user's line, and the whole stack that led there, outermost frame first."""
+
+    file: str
+    line: int
+    function: str
+    stack: tuple[Frame, ...] = ()
+    span: Span | None = None
+
+    @property
+    def code(self) -> str:
+        """The source line, or "" where there is no source to read."""
+        import linecache  # with tokenize it takes a millisecond, and most programs never show a site
+
+        return linecache.getline(self.file, self.line).strip()
+
+    def as_dict(self) -> dict[str, object]:
+        """The site as a report shows it."""
+        stack = [{"file": f.file, "line": f.line, "function": f.function} for f in self.stack]
+        return {"file": self.file, "line": self.line, "function": self.function, "code": self.code, "cell": None, "stack": stack}
+
+
+def here(cut: tuple[Frame, ...] = ()) -> Site:
+    """The place where this thread is now, without the frames of `cut` (what a parent was doing when it forked)."""
+    return _site([(f, f.f_lineno, f.f_lasti) for f in _walk(sys._getframe(1))][::-1], cut)
+
+
+def waiting() -> tuple[Frame, ...]:
+    """The whole stack of this thread, in the form that `cut` takes."""
+    return tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_code.co_name, f.f_lasti) for f in _walk(sys._getframe(1)))[::-1]
+
+
+def raised_at(error: BaseException, cut: tuple[Frame, ...] = ()) -> Site:
+    """The place where an exception was raised, for somebody who has just caught it."""
+    inner = [(t.tb_frame, t.tb_lineno, t.tb_lasti) for t in _links(error.__traceback__)]
+    outer = [(f, f.f_lineno, f.f_lasti) for f in _walk(inner[0][0].f_back if inner else sys._getframe(1))]
+    return _site(outer[::-1] + inner, cut)
+
+
+def line_here() -> Site:
+    """The user's line alone, for places that are noted often and seldom shown."""
+    frames = list(_walk(sys._getframe(1)))[::-1] or [sys._getframe(1)]
+    frame = frames[_user([kind(f.f_code.co_filename) for f in frames])]
+    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def kind(file: str) -> int:
+    """Whose file this is: the user's, a library's, torch's, the standard library's or the guard's own."""
+    known = _kinds.get(file)
+    if known is None:
+        known = _kinds[file] = _classify(file)
+    return known
+
+
+def library(site: Site) -> bool:
+    """Whether no line of the user's was found on this stack."""
+    return kind(site.file) != USER
+
+
+_kinds: dict[str, int] = {}
+
+
+def _classify(file: str) -> int:
+    if file.startswith(HERE) or file.endswith(START_FILE):
+        return GUARD
+    if _under_torch(file):
+        return TORCH
+    if any(part in file for part in PACKAGES) or file.startswith(_installed()):
+        return LIBRARY
+    return STANDARD if file.startswith((STDLIB, "<frozen ")) else USER
+
+
+def _under_torch(file: str) -> bool:
+    torch = sys.modules.get("torch")
+    home = getattr(torch, "__file__", None)
+    return bool(home) and file.startswith(os.path.dirname(str(home)) + os.sep)
+
+
+def _installed() -> tuple[str, ...]:
+    """Folders of installed packages that are not called site-packages. sysconfig and site are loaded only if they already are."""
+    site, config = sys.modules.get("site"), sys.modules.get("sysconfig")
+    folders = [config.get_path(name) for name in ("purelib", "platlib")] if config else []
+    folders += [site.USER_SITE] if site and isinstance(site.USER_SITE, str) else []
+    return tuple(folder + os.sep for folder in folders if folder)
+
+
+def _walk(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        if kind(frame.f_code.co_filename) != GUARD:
+            yield frame
+        frame = frame.f_back
+
+
+def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        if kind(trace.tb_frame.f_code.co_filename) != GUARD:
+            yield trace
+        trace = trace.tb_next
+
+
+def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
+    """The place that a whole stack was at, without the frames of `cut`."""
+    own = frames[_shared(frames, cut) :] or frames
+    user = own[_user([kind(frame.file) for frame in own])]
+    stack = tuple(frame for frame in own if not frame.file.startswith("<frozen importlib"))
+    return Site(user.file, user.line, user.function, stack)
+
+
+def _site(calls: list[tuple[FrameType, int, int]], cut: tuple[Frame, ...]) -> Site:
+    frames = tuple(Frame(f.f_code.co_filename, line, f.f_code.co_name, at) for f, line, at in calls)
+    skip = _shared(frames, cut) % len(frames)
+    user = _user([kind(frame.file) for frame in frames[skip:]]) + skip
+    return from_frames(frames, cut)._replace(span=_span(calls[user][0].f_code, calls[user][2]))
+
+
+def _shared(frames: tuple[Frame, ...], cut: tuple[Frame, ...]) -> int:
+    """How many outermost calls of a stack still wait where `cut` has them."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(frames, cut, strict=False)))
+
+
+def _user(kinds: list[int]) -> int:
+    """Index of the user's frame: innermost outside all libraries, else outside torch and the standard library, else innermost."""
+    for wanted in ((USER,), (USER, LIBRARY)):
+        found = [i for i, k in enumerate(kinds) if k in wanted]
+        if found:
+            return found[-1]
+    return len(kinds) - 1
+
+
+def _span(code: CodeType, at: int) -> Span | None:
+    """Where in the source the running instruction comes from. Python 3.10 does not record it."""
+    positions = getattr(code, "co_positions", None)
+    found = next(itertools.islice(positions(), at // 2, None), None) if positions and at >= 0 else None
+    return Span(*found) if found and None not in found else None

@@ -1,0 +1,140 @@
+"""A finding as text for a terminal. ASCII only: it goes through exceptions, pipes and logs of every encoding.
+
+Source lines are shown as written. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ._journal import INITIALISED, QUERIED, Step
+from ._places import Site
+from ._verdict import Finding, Touch
+
+WIDTH = 96  # characters; longer source lines are cut
+PATH = 48  # longer paths lose their first folders
+MAKERS = {
+    "dataloader": "DataLoader",
+    "stateful-dataloader": "StatefulDataLoader",
+    "process": "multiprocessing.Process",
+    "pool": "multiprocessing.Pool",
+    "executor": "ProcessPoolExecutor",
+    "datasets": "datasets.map",
+}
+DID = {INITIALISED: "started", QUERIED: "queried"}
+
+
+def text(finding: Finding) -> str:
+    """The whole story: PyTorch's sentence, what happened in order, the fixes, the slug."""
+    parts = [finding.message, "", *_story(finding), "", *_places(finding), "", *_fixes(finding), *_tail(finding)]
+    return "\n".join(parts)
+
+
+def summary(finding: Finding) -> str:
+    """One line for a list of findings."""
+    site = finding.touch.site if finding.touch else finding.fork
+    return f"[{finding.slug}] {finding.message.splitlines()[0] if finding.message else ''} ({place(site) if site else 'no place'})"
+
+
+def place(site: Site) -> str:
+    """`file:line`: relative where that is shorter, with its last folders only where it is long."""
+    return f"{short(site.file)}:{site.line}"
+
+
+def short(file: str) -> str:
+    """A path that a reader can still find: relative to the working folder, or its end."""
+    try:
+        relative = os.path.relpath(file) if os.path.isabs(file) else file
+    except (OSError, ValueError):  # the working folder is gone, or another drive
+        relative = file
+    best = file if relative.startswith("..") or len(relative) > len(file) else relative
+    while len(best) > PATH and best.count(os.sep) > 1:
+        best = best.removeprefix("...").lstrip(os.sep).partition(os.sep)[2]
+        best = f"...{os.sep}{best}"
+    return best
+
+
+def _story(finding: Finding) -> list[str]:
+    """What happened, for somebody who has never heard of a fork."""
+    verb = "asked the CUDA driver" if finding.tier == QUERIED else "started CUDA"
+    who = finding.origin.pid if finding.origin else finding.ppid
+    lines = [
+        f"Process {who} {verb}. Process {finding.pid} ({_child(finding)}) was then forked from it: it began as a copy of",
+        "that process's memory. CUDA does not survive being copied, so no process made this way can use the GPU.",
+    ]
+    return lines if finding.tier else []
+
+
+def _child(finding: Finding) -> str:
+    name = MAKERS.get(finding.maker or "", finding.maker or "unknown")
+    if finding.worker:
+        return f"{name} worker {finding.worker.id} of {finding.worker.num_workers}"
+    return f"made by {name}"
+
+
+def _places(finding: Finding) -> list[str]:
+    rows = [row for step in _steps(finding) for row in _step(step)] or _unseen(finding)
+    if finding.fork:
+        made = "forked" if finding.start_method == "fork" else "started"
+        rows += _row(made, finding.fork, f"makes process {finding.pid}")
+    elif finding.tier:
+        rows += _entry("forked", "by C code, unseen by Python", f"makes process {finding.pid}")
+    return rows + (_touch(finding.touch) if finding.touch else [])
+
+
+def _steps(finding: Finding) -> list[Step]:
+    """The first step, and the first one that went all the way: a query is often followed by the real start."""
+    first = list(finding.steps[:1])
+    return first + [step for step in finding.steps[1:] if step.tier == INITIALISED and first[0].tier != INITIALISED][:1]
+
+
+def _step(step: Step) -> list[str]:
+    rows = _row(DID.get(step.tier, "driver up"), step.site, f"process {step.pid}", step.call)
+    if step.between:
+        rows += [" " * 14 + f"the exact line was not seen; it lies between {place(step.between[0])} and {place(step.between[1])}"]
+    return rows
+
+
+def _unseen(finding: Finding) -> list[str]:
+    if finding.late is None:
+        return []
+    return _entry("started", "not seen", f"process {finding.late.pid}") + [" " * 14 + f"cudaguard came on later, at {place(finding.late.site)}; import it first"]
+
+
+def _touch(touch: Touch) -> list[str]:
+    rows = _row("touched", touch.site, f"process {touch.pid}", touch.call)
+    return rows + ([" " * 14 + f"PyTorch said: {touch.said}"] if touch.said else [])
+
+
+def _row(label: str, site: Site, who: str, call: str = "") -> list[str]:
+    inside = f", in {site.function}" if site.function != "<module>" else ""
+    called = f"{who}, {call}" if call and call not in site.code else who
+    return _entry(label, place(site) + inside, called) + ([" " * 14 + _cut(site.code)] if site.code else [])
+
+
+def _entry(label: str, where: str, who: str) -> list[str]:
+    return [f"  {label:<10}  {where:<44}  {who}".rstrip()]
+
+
+def _cut(code: str) -> str:
+    return code if len(code) <= WIDTH else code[: WIDTH - 4] + " ..."
+
+
+def _fixes(finding: Finding) -> list[str]:
+    lines: list[str] = []
+    for number, advice in enumerate(finding.advice, 1):
+        first, *rest = advice.text.split("\n")
+        lines += [f"  fix {number}   {first}" if number == 1 or not _halves(finding, number) else f"  and     {first}", *(f"          {line}" for line in rest)]
+    return [*lines, ""] if lines else []
+
+
+def _halves(finding: Finding, number: int) -> bool:
+    """Whether this advice is the second half of the one before it."""
+    pair = [advice.id for advice in finding.advice[number - 2 : number]]
+    return pair == ["cpu-worker", "move-in-parent"]
+
+
+def _tail(finding: Finding) -> list[str]:
+    acting = f" (mode {finding.facts.mode} is not built yet: this is mode error)" if finding.facts.mode in ("reroute", "respawn") else ""
+    sim = " The GPU was simulated." if finding.facts.simulated else ""
+    return [f"[{finding.slug}]{sim}{acting} More: python -m cudaguard explain {finding.slug}"]

@@ -18,10 +18,10 @@ MODES = ("off", "record", "warn", "error", "reroute", "respawn")
 ALIASES = {"0": "off", "1": "error"}
 
 # Libraries that can initialise CUDA. The first of them to be imported brings the guard in, just before itself.
-TRIGGERS = frozenset(("torch", "cupy", "numba", "jax", "jaxlib", "tensorflow", "cuda", "triton", "pycuda"))
+TRIGGERS = ("torch", "cupy", "numba", "jax", "tensorflow", "cuda", "triton")
 
-# Holds the wrong value that this process or an ancestor has complained about, so that a hundred workers do not each say it again.
-TOLD = "_CUDAGUARD_TOLD"
+# Set where this process or an ancestor has complained about a wrong value: a hundred workers need not say it again, nor the package.
+TOLD = "_CUDAGUARD_COMPLAINED"
 
 
 class Watcher:
@@ -64,15 +64,14 @@ def wanted(environ: "MutableMapping[str, str]") -> bool:
     mode = ALIASES.get(mode, mode or "error")
     if mode not in MODES:
         _complain(mode, environ)
-        mode = "off"
+        return False
     return mode != "off" or bool(simulate)
 
 
 def _complain(value: str, environ: "MutableMapping[str, str]") -> None:
-    if environ.get(TOLD) == value:
-        return
-    environ[TOLD] = value
-    _say(f"CUDAGUARD={value!r} is not a mode, so the guard stays off; legal: {' '.join(MODES)}, 0 (off), 1 (error)")
+    if environ.get(TOLD) is None:
+        environ[TOLD] = "1"
+        _say(f"CUDAGUARD={value!r} is not a mode, so the guard stays off; legal: {' '.join(MODES)}, 0 (off), 1 (error)")
 
 
 def _import_guard() -> None:

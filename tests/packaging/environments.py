@@ -23,11 +23,17 @@ class Environment:
     """A virtual environment, and how to run things in it."""
 
     def __init__(self, folder: Path) -> None:
+        """Make it, with torch, wrapt and whatever else the environment that runs the tests has, but not its cudaguard."""
         venv.create(folder, with_pip=False, symlinks=os.name != "nt")
         self.python = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
         self.site = Path(self.run("import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
-        # torch and wrapt come from the environment that runs the tests; a .pth file in a folder named so is not itself run.
-        (self.site / "zz_host.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        # The folder itself would not do: there may be a cudaguard in it, which an editable install would lose to.
+        host = folder / "host"
+        host.mkdir()
+        for entry in Path(sysconfig.get_path("purelib")).iterdir():
+            if "cudaguard" not in entry.name:
+                (host / entry.name).symlink_to(entry)
+        (self.site / "zz_host.pth").write_text(f"{host}\n")
 
     def run(self, code: str, *flags: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run the code in a new interpreter, with no variable of ours or of Python's but those given."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaguard import _config
+from cudaguard import _activate, _config
 from environments import TOP, Environment
 
 START = runpy.run_path(str(TOP / "cudaguard" / "_site" / "_cudaguard_start.py"))
@@ -32,10 +32,11 @@ def broken(libraries: str) -> str:
     return libraries
 
 
-def test_modes_are_those_of_the_package() -> None:
-    """The start-up file cannot import the package to ask it, so the names stand in both."""
+def test_names_are_those_of_the_package() -> None:
+    """The start-up file cannot import the package to ask it, so they stand in both."""
     assert START["MODES"] == _config.MODES
     assert START["ALIASES"] == _config.SHORT
+    assert START["TRIGGERS"] == _activate.LIBRARIES
 
 
 @pytest.mark.parametrize("variables", [{}, {"CUDAGUARD": ""}, {"CUDAGUARD": "off"}, {"CUDAGUARD": "0"}, {"CUDAGUARD_SIMULATE": ""}])
@@ -60,7 +61,7 @@ def test_armed_brings_the_guard_in_with_the_first_library(installed: Environment
     assert (got.stdout.split(), got.returncode) == (["False", "True"], 0)
 
 
-@pytest.mark.parametrize("library", sorted(START["TRIGGERS"]))
+@pytest.mark.parametrize("library", START["TRIGGERS"])
 def test_each_library_brings_the_guard_in(wheeled: Environment, libraries: str, library: str) -> None:
     assert "cudaguard" in wheeled.modules(f"import {library}", PYTHONPATH=libraries, CUDAGUARD="error")
 
@@ -87,9 +88,9 @@ def test_finders_that_the_guard_adds_see_the_first_library(wheeled: Environment,
 
 
 def test_a_library_that_is_not_there_is_not_found_as_ever(wheeled: Environment, tmp_path: Path) -> None:
-    code = "import importlib.util as u; print(u.find_spec('pycuda'))\ntry: import pycuda\nexcept ModuleNotFoundError as error: print(error)"
+    code = "import importlib.util as u; print(u.find_spec('cupy'))\ntry: import cupy\nexcept ModuleNotFoundError as error: print(error)"
     got = wheeled.run(code, cwd=tmp_path, CUDAGUARD="error")
-    assert (got.stdout.splitlines(), got.stderr) == (["None", "No module named 'pycuda'"], "")
+    assert (got.stdout.splitlines(), got.stderr) == (["None", "No module named 'cupy'"], "")
 
 
 def test_wrong_value_is_said_in_one_line(installed: Environment, libraries: str) -> None:

@@ -37,10 +37,10 @@ def pretend(ask: Callable[[], bool] | None) -> None:
 def _find() -> bool:
     """Look for a loaded libcuda; from the first one found on, ask it directly."""
     global _ask
-    if not watched() or "ctypes" not in sys.modules:  # torch and all CUDA libraries of Python load it: without it nobody asked
+    ctypes = sys.modules.get("ctypes")  # torch and every CUDA library of Python load it: without it nobody woke the driver
+    if not watched() or not hasattr(ctypes, "cdll"):  # its last name: a probe may come while it is being imported
         return False
-    import ctypes
-
+    assert ctypes is not None
     try:
         library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:

@@ -87,16 +87,40 @@ def respond(finding: Finding, cause: BaseException | None = None) -> CudaGuardEr
         return None
     words = _text.text(finding)
     first = remember(finding, words)
-    if finding.severity == "note":
+    acting = _config.current().acting
+    if finding.severity == "note" or acting == "record":
         return None
-    if _config.current().acting == "warn" and first:
-        import warnings
-
-        warnings.warn(words, CudaForkWarning, stacklevel=_depth(finding))
-    if _config.current().acting != "error" or finding.slug not in ERRORS:
+    if acting == "warn" or finding.severity == "warning":
+        _warn(words, finding, first)
+        return None
+    if finding.slug not in ERRORS:
         return None
     error = ERRORS[finding.slug](words, finding.as_dict())
     error.__cause__ = cause
+    return error
+
+
+def _warn(words: str, finding: Finding, first: bool) -> None:
+    if first:
+        import warnings
+
+        warnings.warn(words, CudaForkWarning, stacklevel=_depth(finding))
+
+
+def annotate(error: Exception, finding: Finding) -> Exception:
+    """Report a finding as a note on another library's exception, which goes on as it is."""
+    from . import _text
+
+    if silenced(finding):
+        return error
+    words = _text.text(finding)
+    first = remember(finding, words)
+    if _config.current().acting == "record":
+        return error
+    if hasattr(error, "add_note"):
+        error.add_note("cudaguard: " + words)
+    elif first:  # Python 3.10 has no notes
+        print("cudaguard: " + words, file=sys.stderr)
     return error
 
 

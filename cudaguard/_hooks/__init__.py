@@ -40,12 +40,21 @@ def _stateful() -> None:
     loader.install_stateful(patches)
 
 
+def _processes(module: str) -> None:
+    from . import processes
+
+    processes.install(patches, module)
+
+
 # When this module is loaded, install that. `torch` stands for its end: by then its parts are whole.
 TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("torch", "torch.cuda", _cuda),
     ("torch", "multiprocessing.spawn", _children),
     ("torch", "torch.utils.data._utils.worker", _loader),
     ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader", _stateful),
+    ("torch", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
+    ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
+    ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
 )
 
 

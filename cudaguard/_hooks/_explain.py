@@ -13,10 +13,14 @@ from .. import _calls, _places, _respond, _verdict
 from .._journal import Fork
 from .._places import Site
 from .._respond import safe
-from .._verdict import Touch
+from .._verdict import Finding, Touch
 from ..errors import CudaGuardError
 from . import _notice
 
+# What other CUDA libraries say in a bad child.
+OTHERS_SAY = re.compile(
+    r"initialization error|not initialized|NOT_INITIALIZED|InitializationError|initialized before forking|driver shutting down|no CUDA-capable device|cuInit"
+)
 # What torch says in a bad child, in any version, when a door leads past its own check.
 TORCH_SAYS = re.compile(
     r"^(CUDA error: (initialization error|driver shutting down|invalid device context|context is destroyed)"
@@ -24,23 +28,42 @@ TORCH_SAYS = re.compile(
 )
 
 
+def explain(error: BaseException) -> BaseException:
+    """The exception that should go on in place of this one: the guard's where CUDA and a fork are to blame, else the same.
+
+    torch's own is replaced, and becomes the cause. Another library's is annotated: its callers may match on its type.
+    """
+    return _explain(error) or error
+
+
 @safe(None)
-def explain(error: BaseException) -> CudaGuardError | None:
-    """The guard's error for an exception that CUDA and a fork are to blame for, or None."""
+def _explain(error: BaseException) -> BaseException | None:
     if isinstance(error, CudaGuardError):
         return error
     fork = _notice.bad()
-    if fork is None or not isinstance(error, RuntimeError) or not TORCH_SAYS.match(str(error)):
+    if fork is None or not isinstance(error, Exception):
         return None
-    return _judge(error, fork)
+    said = str(error)
+    if isinstance(error, RuntimeError) and TORCH_SAYS.match(said):
+        return _judge(error, fork)
+    return _annotate(error, fork) if OTHERS_SAY.search(said) else None
 
 
 def _judge(error: RuntimeError, fork: Fork) -> CudaGuardError | None:
-    book = _notice.journal()
-    site = _places.raised_at(error, book.cut())
+    site = _places.raised_at(error, _notice.journal().cut())
     slug = "inherited-tensor" if _inherited(error, site) else "fork-after-init"
-    touch = Touch(os.getpid(), _calls.name(site), site, str(error).splitlines()[0])
-    return _respond.respond(_verdict.forked(slug, book, touch, _respond.facts(), fork), error)
+    return _respond.respond(_finding(slug, site, error, fork), error)
+
+
+def _annotate(error: Exception, fork: Fork) -> Exception:
+    site = _places.raised_at(error, _notice.journal().cut())
+    return _respond.annotate(error, _finding("foreign-library", site, error, fork))
+
+
+def _finding(slug: str, site: Site, error: BaseException, fork: Fork) -> Finding:
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    touch = Touch(os.getpid(), _calls.name(site), site, said)
+    return _verdict.forked(slug, _notice.journal(), touch, _respond.facts(), fork)
 
 
 def _inherited(error: BaseException, site: Site) -> bool:

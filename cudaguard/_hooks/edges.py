@@ -26,7 +26,8 @@ class ExplainedException(ExceptionWrapper):
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
         error = (exc_info or sys.exc_info())[1]
-        self.explained: CudaGuardError | None = explain(error) if error is not None else None
+        explained = explain(error) if error is not None else None
+        self.explained = explained if isinstance(explained, CudaGuardError) else None
 
     def reraise(self) -> NoReturn:
         """Raise the guard's error, finding and all; the worker's own traceback is its cause."""

@@ -1,0 +1,101 @@
+"""The edges of child processes: where an exception leaves a process, a pool's task or an executor's call.
+
+Each is wrapped inside the child alone, in the moment it begins to run.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .._respond import safe
+from . import _notice
+from ._explain import explain
+from ._patch import Patches
+
+# Every copy of multiprocessing: the standard one, the dill-based one of `datasets`, Celery's.
+PROCESSES = ("multiprocessing.process", "multiprocess.process", "billiard.process")
+# The names through which a pool's task hands its exception over, looked up when one was raised.
+CARRIERS = (
+    ("multiprocessing.pool", "ExceptionWithTraceback"),
+    ("multiprocess.pool", "ExceptionWithTraceback"),
+    ("concurrent.futures.process", "_ExceptionWithTraceback"),
+)
+# Targets that catch what their first argument raises, so that `run` never sees it.
+CATCHING = (("torch.multiprocessing.spawn", "_wrap"),)
+
+
+def install(patches: Patches, module: str) -> None:
+    """Guard the processes of one copy of multiprocessing, which is loaded."""
+    base = sys.modules[module].BaseProcess
+    patches.put(base, "_bootstrap", _bootstrapped(base._bootstrap))
+
+
+def _bootstrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _bootstrap(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _enter(self)
+        return original(self, *args, **kwargs)
+
+    return _bootstrap
+
+
+@safe(None)
+def _enter(process: Any) -> None:
+    """Called in a child before its work begins. A healthy child is left alone."""
+    if _notice.bad() is None:
+        return
+    process.run = explaining(process.run)
+    if (getattr(process._target, "__module__", ""), getattr(process._target, "__name__", "")) in CATCHING and process._args:
+        process._args = (explaining(process._args[0]), *process._args[1:])
+    for module, name in CARRIERS:
+        carrier = getattr(sys.modules.get(module), name, None)
+        if carrier is not None:
+            setattr(sys.modules[module], name, _explaining_carrier(carrier))
+
+
+def explaining(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with what it raises explained."""
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            better = explain(error)
+            if better is error:
+                raise
+            raise better from error
+
+    return explained
+
+
+def _explaining_carrier(carrier: Callable[[BaseException, Any], Any]) -> Callable[[BaseException, Any], Any]:
+    """A pool's exception carrier that explains first, and sends nothing that the parent cannot read."""
+
+    def carry(error: BaseException, trace: Any) -> Any:
+        better = _sendable(explain(error))
+        return carrier(better, better.__traceback__ or trace)
+
+    return carry
+
+
+@safe(None)
+def _travels(error: BaseException) -> bool:
+    """Whether the parent will be able to unpickle an exception: if not, its pool waits for ever."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
+
+
+def _sendable(error: BaseException) -> BaseException:
+    if _travels(error) is not False:
+        return error
+    plain = RuntimeError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+    plain.__dict__.update({"__notes__": list(getattr(error, "__notes__", []))})
+    return plain.with_traceback(error.__traceback__)

@@ -1,0 +1,74 @@
+"""The engine runs in C++ on plain tensors; user code that it calls back is handed shadows again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow._classes import Shadow, place_of, tag_all
+from cudaguard._shadow._mixing import leaves
+from cudaguard._shadow._patch import put, wrap
+
+_saved = torch._C._FunctionBase.saved_tensors
+_PLACE = "_shadow_place"
+
+
+def _place_among(values: Any) -> int | None:
+    return next((leaf._place for leaf in leaves(values) if isinstance(leaf, Shadow)), None)
+
+
+def _apply(original: Any) -> Any:
+    plain = original.__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        place = _place_among((args, kwargs))
+        result = plain(cls, *args, **kwargs)
+        if place is None:
+            return result
+        for leaf in leaves(result if isinstance(result, (list, tuple)) else (result,)):
+            _remember(leaf, cls, place)
+        return result
+
+    return apply
+
+
+def _remember(leaf: Any, cls: Any, place: int) -> None:
+    """An output belongs to the device, unless forward moved it away itself; its node remembers where its arguments were."""
+    node = leaf.grad_fn
+    if isinstance(node, cls._backward_cls):
+        setattr(node, _PLACE, place)
+
+
+def _called_back(original: Any) -> Any:
+    def apply(self: Any, *args: Any) -> Any:
+        place = getattr(self, _PLACE, None)
+        if place is None:
+            return original(self, *args)
+        tag_all(args, place)
+        with torch._C._EnableTorchFunction():
+            return original(self, *args)
+
+    return apply
+
+
+def _saved_tensors(self: Any) -> Any:
+    found = _saved.__get__(self)
+    place = getattr(self, _PLACE, None)
+    return found if place is None else tag_all(found, place)
+
+
+def _engine_grad(original: Any) -> Any:
+    """``torch.autograd.grad`` dispatches; the shadows' way is to run it with dispatch on, so that hooks see shadows."""
+    return original
+
+
+def install() -> None:
+    function = torch.autograd.function
+    put(function.Function, "apply", classmethod(_apply(function.Function.apply)))
+    for name in ("apply", "apply_boxed"):
+        wrap(function.BackwardCFunction, name, _called_back)
+    put(function.BackwardCFunction, "saved_tensors", property(_saved_tensors))
+
+
+__all__ = ["install", "place_of"]

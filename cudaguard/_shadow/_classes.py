@@ -1,0 +1,114 @@
+"""The classes of tensors and storages that live on the CPU and say that they live on ``cuda:i``.
+
+A tensor becomes one by assigning its ``__class__``: the Python object stays the same, so identity, ``.grad is .grad``, optimiser
+states keyed by parameter and views all stay right, which no wrapper manages. Each (class, device, era) has a class of its own:
+the place is then a class attribute, costs no instance dict (torch pickles a tensor that has one differently), and two arguments of
+the same class are known to be on the same device without looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from cudaguard._shadow._state import state
+
+T = TypeVar("T")
+Tensor = torch.Tensor
+_made: dict[tuple[type, int, int], type] = {}
+
+
+class Shadow:
+    """What every shadow class has; `_base` is the ordinary class it stands for."""
+
+    __slots__ = ()  # a dict of its own would make the layout differ, and Python would refuse the assignment
+
+    _place: int
+    _era: int
+    _base: type
+    _device: torch.device
+    _plain: type  # the class that results of operations get
+
+
+def is_shadow(value: object) -> bool:
+    return isinstance(value, Shadow)
+
+
+def place_of(value: object) -> int | None:
+    """The device index of a shadow, None for anything else."""
+    return value._place if isinstance(value, Shadow) else None
+
+
+def base_of(kind: type) -> type:
+    """The ordinary class behind a shadow class."""
+    return kind._base if issubclass(kind, Shadow) else kind
+
+
+def class_for(base: type, place: int) -> type:
+    """The shadow class of an ordinary class on a device, in this era."""
+    key = (base, place, state.era)
+    return _made.get(key) or _make(*key)
+
+
+def _make(base: type, place: int, era: int) -> type:
+    body: dict[str, Any] = {"_place": place, "_era": era, "_base": base, "_device": torch.device("cuda", place)}
+    # Users (and torch's own messages) print the class, so it goes by the name of the one it stands for.
+    body.update(__module__=base.__module__, __qualname__=base.__qualname__, __doc__=base.__doc__)
+    made = type(base)(base.__name__, _bases(base), body)
+    _made[(base, place, era)] = made
+    if issubclass(base, Tensor):
+        made._plain = made if base is Tensor else class_for(Tensor, place)  # type: ignore[attr-defined]
+    for listener in on_new_class:
+        listener(made)
+    return made
+
+
+def _bases(base: type) -> tuple[type, ...]:
+    for known, mixin in stand_ins.items():
+        if issubclass(base, known):
+            return (mixin,) if base is known else (mixin, base)
+    raise TypeError(f"no shadow for {base}")
+
+
+stand_ins: dict[type, type] = {}  # ordinary class -> what shadows it; filled by their modules, the most derived class first
+on_new_class: list[Callable[[type], None]] = []
+
+
+def tag(value: T, place: int | None) -> T:
+    """Say that a tensor or storage is on ``cuda:place`` (None: on the CPU after all). In place; returns the value."""
+    kind = type(value)
+    base = base_of(kind)
+    wanted = base if place is None else class_for(base, place)
+    if wanted is not kind:
+        value.__class__ = wanted  # type: ignore[assignment]
+    return value
+
+
+def tag_all(value: Any, place: int) -> Any:
+    """Tag every plain tensor inside a result: tuples, lists, named tuples and dicts are not rebuilt."""
+    kind = type(value)
+    if kind is Tensor or kind is torch.nn.Parameter:
+        tag(value, place)
+    elif issubclass(kind, (tuple, list)):
+        for item in value:
+            tag_all(item, place)
+    elif issubclass(kind, dict):
+        for item in value.values():
+            tag_all(item, place)
+    elif issubclass(kind, Tensor) and not issubclass(kind, Shadow):
+        tag_foreign(value, place)
+    return value
+
+
+def tag_foreign(value: Tensor, place: int) -> None:
+    """A tensor of somebody's subclass: wrapper subclasses (NestedTensor) are tagged inside, ordinary ones as themselves."""
+    inner = [getattr(value, name, None) for name in WRAPPED]
+    if any(isinstance(part, Tensor) for part in inner):
+        tag_all([part for part in inner if part is not None], place)
+    elif type(value).__torch_dispatch__ is Tensor.__torch_dispatch__:
+        tag(value, place)
+
+
+WRAPPED = ("_values", "_offsets", "_lengths")  # where torch.nested keeps the data of a jagged tensor

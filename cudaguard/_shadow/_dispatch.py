@@ -1,0 +1,83 @@
+"""Every torch call that has a shadow among its arguments comes here.
+
+It runs on the CPU data with torch's subclass dispatch off, and what it returns is on the device of its arguments. This is the hot
+path: one dict look-up finds the calls that are different, one loop refuses CPU tensors, one assignment tags the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import getpid
+from typing import Any
+
+import torch
+
+from cudaguard._shadow import _mixing
+from cudaguard._shadow._classes import Shadow, Tensor, tag_all
+from cudaguard._shadow._state import settle, state
+
+run: Callable[..., Any] = torch._C._disabled_torch_function_impl  # (func, types, args, kwargs) without subclass dispatch
+autocasting: list[Callable[[], bool]] = []  # filled by _autocast
+casted: list[Callable[..., Any]] = []
+
+Handler = Callable[[type, Any, tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
+special: dict[Any, Handler] = {}  # the calls that are different, filled by the modules that know them
+passive: set[Any] = set()  # metadata: a driver is not needed to read it, and nothing in the answer is on a device
+_QUIET = (type(None), bool, int, float, torch.Size, str, torch.dtype)
+
+
+def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """``__torch_function__`` of every shadow tensor."""
+    if getpid() != state.home:
+        settle()
+    if cls._era != state.era:
+        return _inherited(func, types, args, kwargs)
+    handler = special.get(func)
+    if handler is not None:
+        return handler(cls, func, types, args, kwargs or {})
+    return ordinary(cls, func, types, args, kwargs or {})
+
+
+def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(types) != 1:
+        _mixing.check(cls, func, args, kwargs)
+    else:
+        for arg in args:
+            kind = type(arg)
+            if kind is Tensor or kind is list or kind is tuple:
+                _mixing.check(cls, func, args, kwargs)
+                break
+        else:
+            if kwargs:
+                _mixing.check(cls, func, args, kwargs)
+    if state.autocast and autocasting[0]():
+        result = casted[0](func, types, args, kwargs)
+    else:
+        result = run(func, types, args, kwargs)
+    kind = type(result)
+    if kind is Tensor:
+        if not (args and result is args[0]):
+            result.__class__ = cls._plain
+    elif kind not in _QUIET and not issubclass(kind, Shadow):
+        tag_all(result, cls._place)
+    return result
+
+
+def _inherited(func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """A tensor of an earlier era: its shape and its dropping are fine, its data is another process's memory."""
+    if func in passive:
+        return run(func, types, args, kwargs or {})
+    state.policy.inherited(name_of(func))
+    raise AssertionError("the policy let an inherited tensor pass")
+
+
+def name_of(func: Any) -> str:
+    name = getattr(func, "__name__", None) or str(func)
+    if name in ("__get__", "__set__"):
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+    return f"torch.Tensor.{name}"
+
+
+def read(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Handler of the metadata: no checks, and what it returns is no tensor of the device."""
+    return run(func, types, args, kwargs)

@@ -1,0 +1,85 @@
+"""The rules of the CUDA driver, for one process and its forked children, without a driver.
+
+Three things that torch mixes up are kept apart here: the driver is *up* (``cuInit`` was called), torch's fork handler is *registered*
+(later children are told that they are bad), and ``torch.cuda._initialized`` (torch's own). A forked child of a process whose driver
+was up is *dead*: nothing can bring CUDA back in it. Facts: reference table of PyTorch's doors, measured on a GPU.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from cudaguard._shadow._errors import driver_error
+from cudaguard._shadow._policy import Policy
+from cudaguard._shadow._state import state
+
+_NO_COUNT = (
+    "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
+    "that might have already set an error? Error 3: initialization error"
+)
+
+
+class Simulated(Policy):
+    """N idle devices that follow the real rules."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.up = False
+        self.registered = False
+        self.dead = False
+        self.bad = False
+        self._counted: int | None = None  # as in C++: asked once per process image, so a forked child inherits the answer
+        self._ready = -1  # the process in which lazy initialisation succeeded; from then on C++ does not ask torch again
+
+    def initialise(self) -> None:
+        if self._ready != state.home:
+            torch.cuda._lazy_init()  # looked up now: whoever wraps it wants to see this
+            self._ready = state.home
+
+    def start(self) -> None:
+        self.registered = True
+        self._wake()
+
+    def raw(self, call: str) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.dead:
+            raise driver_error("initialization error")
+        self.up = True
+        self._counted = self.count
+
+    def visible(self) -> int:
+        self.registered = True
+        if self._counted is None:
+            if self.dead:
+                warnings.warn(_NO_COUNT, stacklevel=3)
+                self._counted = 0
+            else:
+                self._wake()
+        return self._counted or 0
+
+    def arch_flags(self) -> str | None:
+        self.registered = True
+        return "sm_90"
+
+    def forked(self) -> bool:
+        self.bad = self.bad or self.registered
+        self.dead = self.dead or self.up
+        self.up = False
+        return self.dead
+
+    def bad_fork(self) -> bool:
+        return self.bad
+
+    def is_up(self) -> bool:
+        """What ``cuDeviceGetCount`` would tell: in a forked child it says "not initialised" whatever the parent did."""
+        return self.up and self._home_is_here()
+
+    def _home_is_here(self) -> bool:
+        from cudaguard._shadow._state import settle
+
+        settle()
+        return self.up

@@ -1,0 +1,28 @@
+"""The sentences of PyTorch and of the driver, word for word: other tools match on them."""
+
+from __future__ import annotations
+
+import torch
+
+REINIT = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+)
+_TAIL = (
+    "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect."
+    "\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+
+
+def driver_error(reason: str) -> RuntimeError:
+    """What torch raises for an error code of the CUDA runtime; its class exists from 2.8 on and is a RuntimeError."""
+    kind = getattr(torch, "AcceleratorError", RuntimeError)
+    error: RuntimeError = kind(f"CUDA error: {reason}{_TAIL}")
+    return error
+
+
+def not_simulated(what: str, instead: str) -> RuntimeError:
+    return RuntimeError(f"{what} is not simulated: {instead}")
+
+
+def two_devices(first: object, second: object) -> RuntimeError:
+    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}!")

@@ -1,0 +1,207 @@
+"""Methods that take a tensor from one device to another: to, cuda, cpu, type, data, pin_memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow import _tensor
+from cudaguard._shadow._classes import Shadow, Tensor, base_of, place_of, tag
+from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
+from cudaguard._shadow._dispatch import run
+from cudaguard._shadow._patch import put, wrap
+from cudaguard._shadow._state import settle, state
+
+_TO = ("dtype", "non_blocking", "copy")  # what may follow the device, by position
+
+
+def move(original: Any, self: Tensor, place: int | None, options: dict[str, Any]) -> Tensor:
+    """The one mover. `original` is ``Tensor.to``; the device is the CPU whatever the caller said, the rest is kept."""
+    here = place_of(self)
+    if here != place:
+        options["copy"] = True  # as crossing to another device makes a copy, so must this
+    options["device"] = CPU
+    result = run(original, (), (self,), options)
+    return result if result is self else tag(result, place)
+
+
+def _to(original: Any) -> Any:
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else kwargs.get("device")
+        if not isinstance(self, Shadow) and not isinstance(first, Shadow) and (first is None or cuda_index(first) is None):
+            return original(self, *args, **kwargs)
+        if is_jagged(self):
+            return _move_jagged(self, first, args, kwargs)
+        options = _options(args, kwargs)
+        return move(original, self, _target(self, options.pop("device", None)), options)
+
+    return to
+
+
+def _options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The three overloads of ``Tensor.to`` as keywords."""
+    options = {name: value for name, value in kwargs.items() if value is not None or name == "device"}
+    other = options.pop("other", None)
+    names: tuple[str, ...] = ("device", *_TO)
+    if args and isinstance(args[0], Tensor):
+        other, args, names = args[0], args[1:], _TO[1:]
+    elif args and isinstance(args[0], torch.dtype):
+        names = _TO
+    if other is not None:
+        options.update(device=other.device, dtype=other.dtype)
+    options.update((name, value) for name, value in zip(names, args, strict=False) if value is not None)
+    return options
+
+
+def _target(self: Any, device: Any) -> int | None:
+    if device is None:
+        if isinstance(self, Shadow):
+            _tensor.ready(self, "torch.Tensor.to")
+        return place_of(self)
+    _touch(self, "torch.Tensor.to")
+    return arrive(device)
+
+
+def _touch(self: Any, call: str) -> None:
+    if isinstance(self, Shadow):
+        _tensor.ready(self, call)
+
+
+def _cuda(original: Any) -> Any:
+    to = torch._C.TensorBase.to
+
+    def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+        wanted = "cuda" if device is None else device
+        if type(wanted) is not int and cuda_index(wanted) is None:
+            raise ValueError(f"Invalid device, must be cuda device, but got: {wanted}")
+        if is_jagged(self):
+            return _move_jagged(self, wanted, (), {})
+        _touch(self, "torch.Tensor.cuda")
+        return move(to, self, arrive(wanted), {} if memory_format is None else {"memory_format": memory_format})
+
+    return cuda
+
+
+def _cpu(original: Any) -> Any:
+    to = torch._C.TensorBase.to
+
+    def cpu(self: Any, memory_format: Any = None) -> Any:
+        if is_jagged(self):
+            return _move_jagged(self, "cpu", (), {})
+        if not isinstance(self, Shadow):
+            return original(self) if memory_format is None else original(self, memory_format=memory_format)
+        _tensor.ready(self, "torch.Tensor.cpu")
+        return move(to, self, None, {} if memory_format is None else {"memory_format": memory_format})
+
+    return cpu
+
+
+def is_jagged(value: Any) -> bool:
+    return not isinstance(value, Shadow) and isinstance(getattr(value, "_offsets", None), Tensor)
+
+
+def _move_jagged(self: Any, device: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from cudaguard._shadow import _nested
+
+    return _nested.move(self, device, args, kwargs)
+
+
+def _type(original: Any) -> Any:
+    kinds = {name: dtype for dtype, name in _tensor.KINDS.items()}
+
+    def type_(self: Any, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        if dtype is None:
+            return _tensor.type_name(self) if isinstance(self, Shadow) else original(self)
+        name = dtype if isinstance(dtype, str) else f"{getattr(dtype, '__module__', '')}.{getattr(dtype, '__name__', '')}"
+        if name.startswith("torch.cuda."):
+            return self.to(device="cuda", dtype=kinds[name.rpartition(".")[2].removesuffix("Tensor")])
+        if isinstance(self, Shadow) and name.startswith("torch.") and name.endswith("Tensor"):
+            return self.to(device="cpu", dtype=kinds[name.rpartition(".")[2].removesuffix("Tensor")])
+        return self.to(dtype) if isinstance(self, Shadow) else original(self, dtype, non_blocking, **kwargs)
+
+    return type_
+
+
+def _data() -> property:
+    plain = torch._C.TensorBase.data
+    read, write = plain.__get__, plain.__set__
+
+    def set_data(self: Any, value: Any) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            write(self, value)
+        if base_of(type(self)) in (Tensor, torch.nn.Parameter) or isinstance(self, Shadow):
+            tag(self, place_of(value))
+        elif is_jagged(self) and is_jagged(value):
+            self._values, self._offsets, self._lengths = value._values, value._offsets, value._lengths
+
+    return property(read, set_data)
+
+
+def pinned(storage: Any) -> bool:
+    return bool(getattr(storage, "_pinned", False))
+
+
+def _pin_memory(original: Any) -> Any:
+    def pin_memory(self: Any, device: Any = None) -> Any:
+        if isinstance(self, Shadow):
+            raise RuntimeError(f"cannot pin '{_tensor.type_name(self)}' only dense CPU tensors can be pinned")
+        settle()
+        state.policy.raw("torch.Tensor.pin_memory")
+        if is_jagged(self):
+            return _move_jagged(self, "pinned", (), {})
+        return self if self.is_pinned() else pin(self.clone())
+
+    return pin_memory
+
+
+def pin(fresh: Any) -> Any:
+    """Mark a fresh tensor as pinned. The mark is on the storage, whose Python object torch keeps as long as the memory lives."""
+    for part in _parts(fresh):
+        part.untyped_storage()._pinned = True
+    return fresh
+
+
+def _parts(value: Any) -> list[Any]:
+    if is_jagged(value):
+        return [value._values, value._offsets]
+    if value.layout is torch.sparse_coo:
+        return [value._indices(), value._values()]
+    if value.layout is not torch.strided:
+        return [value.values()]
+    return [value]
+
+
+def _is_pinned(original: Any) -> Any:
+    def is_pinned(self: Any, device: Any = None) -> bool:
+        if isinstance(self, Shadow):
+            return False
+        return all(pinned(part.untyped_storage()) for part in _parts(self))
+
+    return is_pinned
+
+
+def _parameter(original: Any) -> Any:
+    parameter = torch.nn.Parameter
+
+    def new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+        if not isinstance(data, Shadow) or base_of(type(data)) not in (Tensor, parameter):
+            return original(cls, data, requires_grad)
+        # torch would take the way for custom tensors, which gives no Parameter but a tensor with a flag.
+        with torch._C.DisableTorchFunctionSubclass():
+            made = Tensor._make_subclass(base_of(cls), data, requires_grad)
+        return tag(made, data._place)
+
+    return new
+
+
+def _arrive_pinned(device: Any) -> int | None:
+    return arrive_raw(device, "torch.Tensor.pin_memory")
+
+
+def install() -> None:
+    for name, make in {"to": _to, "cuda": _cuda, "cpu": _cpu, "type": _type, "pin_memory": _pin_memory, "is_pinned": _is_pinned}.items():
+        wrap(Tensor, name, make)
+    put(Tensor, "data", _data())
+    made = _parameter(torch.nn.Parameter.__new__)
+    put(torch.nn.Parameter, "__new__", staticmethod(made))

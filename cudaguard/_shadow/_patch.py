@@ -1,0 +1,34 @@
+"""Setting attributes of torch, once, and knowing what was there before."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+_before: dict[tuple[int, str], Any] = {}
+_MISSING = object()
+
+
+def put(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
+    """Replace an attribute. A name that this torch does not have is left out, unless `create`."""
+    had = getattr(owner, name, _MISSING)
+    if had is _MISSING and not create:
+        return
+    _before.setdefault((id(owner), name), had)
+    setattr(owner, name, value)
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a function by what `make` makes of it; a missing name is left out."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+    made = make(original)
+    put(owner, name, dress(made, original))
+
+
+def dress(made: Any, original: Any) -> Any:
+    """Give a replacement the name and text of what it replaces. C functions lack some of that, so no functools.wraps alone."""
+    functools.update_wrapper(made, original, updated=())
+    return made

@@ -1,0 +1,56 @@
+"""Fills the dispatcher's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow import _dispatch, _mixing, _ops, _tables
+from cudaguard._shadow._classes import Shadow, Tensor
+from cudaguard._shadow._errors import two_devices
+
+
+def install() -> None:
+    passive = [*_tables.getters(_tables.PASSIVE_PROPERTIES), *_tables.methods(_tables.PASSIVE_METHODS)]
+    _dispatch.passive.update(passive)
+    _dispatch.special.update(dict.fromkeys(passive, _dispatch.read))
+    _dispatch.special.update(dict.fromkeys([*_tables.methods(_tables.CPU_RESULT), *_tables.packed(_tables.CPU_RESULT)], _dispatch.read))
+    _mixing.free.update([*_tables.methods(_tables.FREE), *_tables.packed(_tables.FREE)])
+    _dispatch.special[Tensor.__getitem__] = _get_item
+    _dispatch.special[Tensor.__setitem__] = _set_item
+    _dispatch.special[Tensor.copy_] = _copy_
+    if hasattr(torch, "_pack_padded_sequence"):
+        for function in _tables.packed(["_pack_padded_sequence"]):
+            _dispatch.special[function] = _pack
+            _mixing.free.add(function)
+
+
+def _get_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not isinstance(args[0], Shadow):
+        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+    return _dispatch.ordinary(args[0].__class__, func, types, args, kwargs)
+
+
+def _set_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    target, index, value = args
+    if not isinstance(target, Shadow) and isinstance(index, Shadow):
+        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+    gathers = isinstance(index, Tensor) or (isinstance(index, tuple) and any(isinstance(part, Tensor) for part in index))
+    if gathers and isinstance(value, Tensor) and value.dim() and value.device != target.device:
+        raise two_devices(target.device, value.device)
+    return _dispatch.run(func, types, args, kwargs)
+
+
+def _copy_(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _dispatch.run(func, types, args, kwargs)  # the one operation that goes from any device to any other
+    return args[0]
+
+
+def _pack(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    data, sizes = _dispatch.run(func, types, args, kwargs)
+    data.__class__ = cls._plain
+    return data, sizes  # the sizes stay on the CPU
+
+
+__all__ = ["_ops", "install"]

@@ -1,0 +1,77 @@
+"""Storages that say they are on ``cuda:i``: what torch.save, torch.load and the queues of multiprocessing look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow._classes import Shadow, base_of, stand_ins, tag
+from cudaguard._shadow._devices import arrive
+from cudaguard._shadow._patch import put
+from cudaguard._shadow._state import settle, state
+
+Untyped = torch.UntypedStorage
+
+
+class ShadowStorage(Shadow, Untyped):
+    """A CPU storage that is on ``cuda:i`` for all who ask. `_received`: it came from another process."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._device
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+    def get_device(self) -> int:
+        return self._place
+
+    def is_shared(self) -> bool:
+        return True
+
+    def share_memory_(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def _share_cuda_(self, *args: Any, **kwargs: Any) -> Any:
+        from cudaguard._shadow import _crossing
+
+        return _crossing.share(self)
+
+    def __reduce__(self) -> Any:
+        ready(self)
+        return super().__reduce__()
+
+
+def ready(storage: Any) -> None:
+    settle()
+    if storage._era != state.era:
+        state.policy.inherited("torch.UntypedStorage")
+
+
+def _new(original: Any) -> Any:
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        place = None if device is None else arrive(device)
+        if place is None:
+            return original(base_of(cls), *args, **kwargs)
+        kwargs["device"] = "cpu"
+        return tag(original(base_of(cls), *args, **kwargs), place)
+
+    return new
+
+
+def _typed_type(original: Any) -> Any:
+    """``torch.cuda.FloatStorage``'s ``__new__`` goes through lazy initialisation in torch already; nothing to do there."""
+    return original
+
+
+def install() -> None:
+    put(Untyped, "__new__", staticmethod(_new(Untyped.__new__)))
+
+
+stand_ins[Untyped] = ShadowStorage

@@ -1,0 +1,159 @@
+"""ShadowTensor and ShadowParameter: what differs from an ordinary tensor when Python asks it directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow import _dispatch
+from cudaguard._shadow._classes import Shadow, Tensor, base_of, class_for, place_of, stand_ins, tag
+from cudaguard._shadow._errors import not_simulated
+from cudaguard._shadow._state import settle, state
+
+Plain = torch._C.TensorBase
+_grad = Plain.grad
+_run = _dispatch.run
+
+KINDS = {
+    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.uint8: "Byte",
+    torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long", torch.bool: "Bool",
+    torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}  # fmt: skip
+
+
+def ready(self: Any, call: str) -> None:
+    """For the methods that do not go through dispatch: is this tensor ours to use?"""
+    settle()
+    if self._era != state.era:
+        state.policy.inherited(call)
+
+
+def type_name(self: Tensor) -> str:
+    """``torch.cuda.FloatTensor`` and the like."""
+    layout = ".sparse" if self.is_sparse else ""
+    return f"torch.cuda{layout}.{KINDS.get(self.dtype, str(self.dtype))}Tensor"
+
+
+class ShadowTensor(Shadow, Tensor):
+    """A CPU tensor that is on ``cuda:i`` for all who ask."""
+
+    __torch_function__ = classmethod(_dispatch.dispatch)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    @property
+    def is_cpu(self) -> bool:  # type: ignore[override]
+        return False
+
+    def get_device(self) -> int:
+        return self._place
+
+    @property
+    def grad(self) -> Tensor | None:  # type: ignore[override]
+        """The engine accumulates plain tensors here; they are told where they are when somebody looks."""
+        with torch._C.DisableTorchFunctionSubclass():
+            found = _grad.__get__(self)
+        return found if found is None or isinstance(found, Shadow) else tag_grad(found, self._place)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if isinstance(value, Tensor) and place_of(value) != self._place:
+            raise RuntimeError("assigned grad has data located on a different device")
+        with torch._C.DisableTorchFunctionSubclass():
+            _grad.__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        with torch._C.DisableTorchFunctionSubclass():
+            _grad.__delete__(self)
+
+    def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+        # Not through dispatch: that switches subclass dispatch off, also for hooks and Functions that the engine calls.
+        ready(self, "torch.Tensor.backward")
+        torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        place = self._place
+        with torch._C.DisableTorchFunctionSubclass():
+            return Tensor.register_hook(self, lambda grad: hook(tag(grad, place)))
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        ready(self, "torch.Tensor.numpy")
+        raise TypeError(
+            f"can't convert {self._device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def __array__(self, dtype: Any = None) -> Any:  # type: ignore[override]
+        return self.numpy()
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        ready(self, "torch.Tensor.__repr__")
+        alias = self if type(self)._base is Tensor else _alias(self)
+        with torch._C.DisableTorchFunctionSubclass():
+            text = torch._tensor_str._str(alias, tensor_contents=tensor_contents)
+        return "t" + text[1:] if text.startswith("Tensor(") else text  # torch writes the class's name unless it is its own
+
+    def __reduce_ex__(self, proto: Any) -> Any:
+        """As torch reduces its own class: no trace of the shadow, only a storage that says "cuda:i"."""
+        ready(self, "torch.Tensor.__reduce_ex__")
+        with torch._C.DisableTorchFunctionSubclass():
+            base = base_of(type(self))
+            if base is not Tensor and base.__reduce_ex__ is not Tensor.__reduce_ex__:
+                return base.__reduce_ex__(self, proto)
+            func, args = self._reduce_ex_internal(proto)
+            kept = torch._utils._get_obj_state(self)
+            if base is Tensor and not kept:
+                return func, args
+            return torch._tensor._rebuild_from_type_v2, (func, base, args, kept)
+
+    def untyped_storage(self) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return tag(Plain.untyped_storage(self), self._place)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise not_simulated("__cuda_array_interface__", "other CUDA libraries need a real GPU; use .cpu().numpy()")
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise not_simulated("DLPack export of a CUDA tensor", "use .cpu() first")
+
+    def is_shared(self) -> bool:
+        return True  # as torch says of every CUDA tensor
+
+    def share_memory_(self) -> Any:
+        return self
+
+    def record_stream(self, stream: Any) -> None:
+        ready(self, "torch.Tensor.record_stream")
+
+
+class ShadowParameter(ShadowTensor, torch.nn.Parameter):
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        return torch.nn.Parameter(data, requires_grad)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
+
+
+def _alias(self: Tensor) -> Tensor:
+    """The same data as a plain-looking shadow, for printing."""
+    with torch._C.DisableTorchFunctionSubclass():
+        alias = Plain.detach(self).requires_grad_(self.requires_grad)
+    alias.__class__ = class_for(Tensor, self._place)  # type: ignore[attr-defined]
+    return alias
+
+
+def tag_grad(found: Tensor, place: int) -> Tensor:
+    found.__class__ = class_for(base_of(type(found)), place)
+    return found
+
+
+stand_ins[torch.nn.Parameter] = ShadowParameter
+stand_ins[Tensor] = ShadowTensor

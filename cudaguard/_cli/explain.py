@@ -61,9 +61,12 @@ def _paragraph(block: str, indent: str = "") -> str:
     """Lines that begin with four spaces are code: they stay as they are."""
     if block.startswith("    "):
         return textwrap.indent(block, indent)
-    return textwrap.fill(
-        " ".join(block.split()), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
+    return _filler(indent).fill(" ".join(block.split()))
+
+
+def _filler(indent: str) -> textwrap.TextWrapper:
+    """Breaks lines at spaces only: names and options stay whole."""
+    return textwrap.TextWrapper(WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def _fix(number: int, fix: _pages.Fix) -> str:

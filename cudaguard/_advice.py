@@ -82,7 +82,7 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable),
     ("spawn-context", lambda c: c.maker in {"process", "datasets", "lightning"} and c.spawnable),
     ("restart-kernel", lambda c: c.notebook),
-    ("late-init", lambda c: c.origin is not None),
+    ("late-init", lambda c: c.origin is not None and not _loader(c)),
     ("spawn-context", lambda c: _loader(c) and c.spawnable),
 )
 

@@ -21,6 +21,7 @@ MAKERS = {
     "executor": "ProcessPoolExecutor",
     "datasets": "datasets.map",
 }
+HALVES = ("cpu-worker", "move-in-parent")  # two halves of one fix
 DID = {INITIALISED: "started", QUERIED: "queried"}
 
 
@@ -44,6 +45,7 @@ def place(site: Site) -> str:
 def short(file: str) -> str:
     """A path that a reader can still find: relative to the working folder, or its end."""
     try:
+        file = os.path.normpath(file) if os.path.isabs(file) else file
         relative = os.path.relpath(file) if os.path.isabs(file) else file
     except (OSError, ValueError):  # the working folder is gone, or another drive
         relative = file
@@ -122,16 +124,13 @@ def _cut(code: str) -> str:
 
 def _fixes(finding: Finding) -> list[str]:
     lines: list[str] = []
-    for number, advice in enumerate(finding.advice, 1):
+    before = ""
+    for advice in finding.advice:
+        label = "fix" if not before else "and" if (before, advice.id) == HALVES else "or"
         first, *rest = advice.text.split("\n")
-        lines += [f"  fix {number}   {first}" if number == 1 or not _halves(finding, number) else f"  and     {first}", *(f"          {line}" for line in rest)]
+        lines += [f"  {label:<4} {first}", *(f"       {line}" for line in rest)]
+        before = advice.id
     return [*lines, ""] if lines else []
-
-
-def _halves(finding: Finding, number: int) -> bool:
-    """Whether this advice is the second half of the one before it."""
-    pair = [advice.id for advice in finding.advice[number - 2 : number]]
-    return pair == ["cpu-worker", "move-in-parent"]
 
 
 def _tail(finding: Finding) -> list[str]:

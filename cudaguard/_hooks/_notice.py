@@ -7,13 +7,31 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from .. import _driver, _journal, _places, _respond
 from .._journal import DRIVER, Fork, Journal, Step
 from .._places import Site
 from .._respond import safe
 from ..errors import CudaGuardError
+
+R = TypeVar("R")
+
+
+# How many watched calls are running: they will tell themselves where CUDA woke, so nobody else should guess meanwhile.
+# Not per thread: another thread's import would otherwise take the credit.
+_running = 0
+
+
+def call(original: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Run a watched call of torch's, and keep the probes quiet until it is over."""
+    global _running
+    _running += 1
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _running -= 1
 
 
 def journal() -> Journal:
@@ -53,7 +71,7 @@ def bad() -> Fork | None:
 def woken() -> bool:
     """Look whether somebody unseen woke the driver since the last look, and note between which lines."""
     book = journal()
-    if book.steps or book.bad_fork():
+    if _running or book.steps or book.bad_fork():
         return bool(book.steps)
     if not _driver.up():
         book.down = _places.line_here()

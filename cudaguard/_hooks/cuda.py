@@ -41,19 +41,25 @@ def _initialiser(cuda: Any, original: Callable[[], None]) -> Callable[[], None]:
 
     @functools.wraps(original)
     def _lazy_init() -> None:
-        if is_initialized() or getattr(_inside, "busy", False):  # torch's own quick exit, and its calls of itself
-            return original() if getattr(_inside, "busy", False) else None
+        if is_initialized():  # torch's own quick exit
+            return
+        if getattr(_inside, "busy", False):  # torch initialises by calls that come here again
+            return original()
         error, place = _approach()
         if error is not None:
             raise error
         _inside.busy = True
         try:
-            original()
+            _notice.call(_initialise, original, place)
         finally:
             _inside.busy = False
-        _arrived(place)
 
     return _lazy_init
+
+
+def _initialise(original: Callable[[], None], place: Site | None) -> None:
+    original()
+    _arrived(place)
 
 
 @safe((None, None))
@@ -74,13 +80,17 @@ def _arrived(place: Site | None) -> None:
 def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def query(*args: Any, **kwargs: Any) -> Any:
-        quiet = cuda._initialized or _before()
-        result = original(*args, **kwargs)
-        if not quiet:
-            _after(original.__name__)
-        return result
+        if cuda._initialized or _before():
+            return original(*args, **kwargs)
+        return _notice.call(_ask, original, *args, **kwargs)
 
     return query
+
+
+def _ask(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    _after(original.__name__)
+    return result
 
 
 @safe(True)

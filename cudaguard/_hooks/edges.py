@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from typing import Any, NoReturn
 
 from torch._utils import ExceptionWrapper
 
-from .. import _config, _journal, _respond
+from .. import _config, _journal, _places, _respond
 from .._journal import Worker
 from .._respond import safe
 from ..errors import CudaGuardError
@@ -28,6 +29,8 @@ class ExplainedException(ExceptionWrapper):
         error = (exc_info or sys.exc_info())[1]
         explained = explain(error) if error is not None else None
         self.explained = explained if isinstance(explained, CudaGuardError) else None
+        if self.explained is not None and error is not None:
+            self.exc_msg = _own_frames(error)
 
     def reraise(self) -> NoReturn:
         """Raise the guard's error, finding and all; the worker's own traceback is its cause."""
@@ -44,8 +47,13 @@ class WorkerTraceback(Exception):
     """The traceback of another process, as text: the cause of the error that the parent raises."""
 
     def __str__(self) -> str:
-        lines = str(self.args[0]).splitlines()
-        return "in the worker process:\n" + "\n".join(lines)
+        return f"in the worker process:\n{self.args[0]}"
+
+
+def _own_frames(error: BaseException) -> str:
+    """The worker's traceback without the guard's frames, and without the text: the parent's error says that."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _places.kind(frame.filename) != _places.GUARD]
+    return "".join(traceback.format_list(frames)).rstrip()
 
 
 @safe(None)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from . import _config, _driver, _journal
+from . import _config, _driver, _journal, _trace
 from ._config import Ignore
 from .errors import CudaForkError, CudaForkWarning, CudaGuardError, CudaInitError, WorkerOutputError
 
@@ -142,6 +142,7 @@ def remember(finding: Finding, words: str) -> bool:
     _seen.add(key)
     received(finding.as_dict(), words)
     _write(_config.current().report, finding.as_dict())
+    _trace.found(finding)
     return True
 
 
@@ -249,6 +250,7 @@ def step_aside(fault: Exception) -> None:
     note = Finding("internal", message, _plain_facts(), os.getpid(), os.getppid(), journal.worker, None, None, None, None, None, None, ())
     received(note.as_dict(), message)
     _write(_config.current().report, note.as_dict())
+    _trace.found(note)
 
 
 def _plain_facts() -> Facts:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .. import _driver, _journal, _places, _respond
+from .. import _driver, _journal, _places, _respond, _trace
 from .._journal import DRIVER, Fork, Journal, Step
 from .._places import Site
 from .._respond import safe
@@ -78,7 +78,7 @@ def woken() -> bool:
         return False
     if book.late is None:
         here = site()
-        book.stepped(DRIVER, "", here, (book.down or here, here))
+        _trace.stepped(book.stepped(DRIVER, "", here, (book.down or here, here)))
     return True
 
 
@@ -112,6 +112,7 @@ def _remark(book: Journal, step: Step) -> None:
     """Notes on a step up: a worker that pays for a context, an import that woke CUDA."""
     from .. import _verdict
 
+    _trace.stepped(step)
     touch = _verdict.Touch(step.pid, step.call, step.site)
     if step.tier == _journal.INITIALISED and book.worker:
         _respond.respond(_verdict.note("cuda-in-worker", book, touch, _respond.facts()))

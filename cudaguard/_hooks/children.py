@@ -11,10 +11,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .. import _config, _makers
+from .. import _config, _makers, _trace
 from .._config import Config
 from .._journal import Start
 from .._respond import safe
+from .._trace import Ticket
 from . import _notice
 from ._patch import Patches
 
@@ -39,22 +40,35 @@ def _with_passenger(original: Callable[..., dict[str, Any]]) -> Callable[..., di
 class Passenger:
     """Arms the process that unpickles it."""
 
-    def __init__(self, config: Config, start: Start) -> None:
-        self.config, self.start = config, start
+    def __init__(self, config: Config, start: Start, ticket: Ticket | None) -> None:
+        self.config, self.start, self.ticket = config, start, ticket
 
-    def __reduce__(self) -> tuple[Callable[[Config, Start], None], tuple[Config, Start]]:
-        return arrive, (self.config, self.start)
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Config, Start, Ticket | None]]:
+        _sent(self.ticket)  # not before: the fork server's own start asks for this data too, and sends it to nobody
+        return arrive, (self.config, self.start, self.ticket)
 
 
-def arrive(config: Config, start: Start) -> None:
+def arrive(config: Config, start: Start, ticket: Ticket | None = None) -> None:
     """Arm this child, and note where it was started."""
     from .. import _activate
 
     _activate.arrive(config, start)
+    _landed(ticket)
+
+
+@safe(None)
+def _sent(ticket: Ticket | None) -> None:
+    _trace.departed(ticket)
+
+
+@safe(None)
+def _landed(ticket: Ticket | None) -> None:
+    _trace.arrived(ticket)
 
 
 @safe(None)
 def _passenger() -> Passenger | None:
     place = _notice.site()
     method = "forkserver" if any("popen_forkserver" in frame.file for frame in place.stack) else "spawn"
-    return Passenger(_config.current(), Start(os.getpid(), place, _makers.maker(place.stack), method))
+    start = Start(os.getpid(), place, _makers.maker(place.stack), method)
+    return Passenger(_config.current(), start, _trace.depart(method, _notice.journal().tier()))

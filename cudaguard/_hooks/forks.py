@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from .. import _journal, _places, _respond
+from .. import _journal, _places, _respond, _trace
 from .._journal import Fork
 from .._respond import safe
 from . import _notice
@@ -19,8 +19,14 @@ def install() -> None:
     """Watch forks from now on."""
     global _registered
     if not _registered and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_before, after_in_child=_after_in_child)
+        os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
         _registered = True
+    _begin()
+
+
+@safe(None)
+def _begin() -> None:
+    _trace.started()
 
 
 @safe(None)
@@ -29,6 +35,7 @@ def _before() -> None:
     book = _notice.journal()
     _notice.woken()
     _pending.fork = Fork(os.getpid(), 0, _tier(), _places.waiting(), book.cut(), _default_method())
+    _pending.ticket = _trace.depart("fork", _pending.fork.tier)
 
 
 def _tier() -> str | None:
@@ -45,9 +52,15 @@ def _default_method() -> str | None:
 
 
 @safe(None)
+def _after_in_parent() -> None:
+    _trace.departed(getattr(_pending, "ticket", None))
+
+
+@safe(None)
 def _after_in_child() -> None:
     fork: Fork | None = getattr(_pending, "fork", None)
     if fork is not None:
         _pending.fork = None
         _journal.current.forked(fork._replace(pid=os.getpid()))
         _respond.forked()
+        _trace.arrived(getattr(_pending, "ticket", None))

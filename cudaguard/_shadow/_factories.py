@@ -12,6 +12,7 @@ from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
 from cudaguard._shadow._dispatch import run
 from cudaguard._shadow._moves import pin
 from cudaguard._shadow._patch import dress, put, wrap
+from cudaguard._shadow._random import check as check_generator
 from cudaguard._shadow._random import drawing
 from cudaguard._shadow._state import settle, state
 
@@ -29,6 +30,8 @@ def _make(original: Any, name: str) -> Any:
     def factory(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")
         if device is None:
+            if random and kwargs.get("generator") is not None:
+                check_generator(kwargs["generator"], place_of(args[0]) if args else None)
             return _here(original, sharing, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = _pinning(kwargs, cuda_index(device))

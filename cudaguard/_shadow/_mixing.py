@@ -41,18 +41,22 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def _adopted(found: Any, place: int) -> bool:
-    """Inside backward the engine hands out tensors of its own making; they belong where the others are."""
-    if type(found) is Tensor and torch._C._current_graph_task_id() != -1:
+    """Inside backward the engine hands out tensors of its own making, and torch.func wraps ours; both belong where the others are."""
+    if type(found) is Tensor and (torch._C._current_graph_task_id() != -1 or _wrapped(found)):
         found.__class__ = class_for(Tensor, place)
         return True
     return False
 
 
+_functorch = getattr(torch._C, "_functorch", None)
+_wrapped = getattr(_functorch, "is_functorch_wrapped_tensor", lambda found: False)
+
+
 def _refusal(func: Any, device: torch.device, found: Any, args: tuple[Any, ...]) -> RuntimeError:
     other = found._device if isinstance(found, Shadow) else found.device
     name = getattr(func, "__name__", "")
-    if name in _WRAPPED:
-        argument, method = _WRAPPED[name]
+    if name in _WORDED:
+        argument, method = _WORDED[name]
         return RuntimeError(
             f"Expected all tensors to be on the same device, but got {argument} is on {other}, different from other tensors on "
             f"{device} (when checking argument in method wrapper_CUDA_{method})"
@@ -63,4 +67,5 @@ def _refusal(func: Any, device: torch.device, found: Any, args: tuple[Any, ...])
 
 
 # These are checked by a generated wrapper with a sentence of its own: name in Python -> (argument, method).
-_WRAPPED = {"linear": ("mat1", "addmm"), "mm": ("mat2", "mm"), "matmul": ("mat2", "mm"), "cat": ("tensors", "cat")}
+_WORDED = {"linear": ("mat1", "addmm"), "mm": ("mat2", "mm"), "matmul": ("mat2", "mm"), "cat": ("tensors", "cat"),
+            "embedding": ("index", "_index_select")}  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from cudaguard._shadow import _tensor
 from cudaguard._shadow._classes import Shadow, Tensor, base_of, place_of, tag
-from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
+from cudaguard._shadow._devices import CPU, arrive, cuda_index
 from cudaguard._shadow._dispatch import run
 from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
@@ -195,13 +195,17 @@ def _parameter(original: Any) -> Any:
     return new
 
 
-def _arrive_pinned(device: Any) -> int | None:
-    return arrive_raw(device, "torch.Tensor.pin_memory")
+def _make_subclass(original: Any) -> Any:
+    def make(cls: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
+        return tag(original(base_of(cls), data, *args, **kwargs), place_of(data))
+
+    return make
 
 
 def install() -> None:
     for name, make in {"to": _to, "cuda": _cuda, "cpu": _cpu, "type": _type, "pin_memory": _pin_memory, "is_pinned": _is_pinned}.items():
         wrap(Tensor, name, make)
     put(Tensor, "data", _data())
+    put(Tensor, "_make_subclass", staticmethod(_make_subclass(Tensor._make_subclass)))
     made = _parameter(torch.nn.Parameter.__new__)
     put(torch.nn.Parameter, "__new__", staticmethod(made))

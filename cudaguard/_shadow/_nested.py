@@ -5,6 +5,7 @@ The wrapper dispatches by itself, past ours; what comes out of it is told its pl
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -22,10 +23,15 @@ except ImportError:  # before jagged nested tensors
     _module = None
 
 
+_inside = threading.local()
+
+
 def _new(original: Any) -> Any:
     make = Tensor._make_wrapper_subclass
 
     def new(cls: Any, values: Any, offsets: Any, **kwargs: Any) -> Any:
+        if type(values) is Tensor and isinstance(offsets, Shadow) and getattr(_inside, "place", None) is not None:
+            tag_all(values, offsets._place)  # made by an operation inside the wrapper's own dispatch, which runs past ours
         if not isinstance(values, Shadow):
             return original(cls, values, offsets, **kwargs)
         # torch makes the wrapper on the device of its values, and a CPU build has no such device. So the wrapper is a CPU one, and
@@ -65,10 +71,14 @@ def _function(original: Any) -> Any:
     plain = original.__func__
 
     def __torch_function__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = plain(cls, func, types, args, kwargs)
         if func in METADATA:
-            return result
+            return plain(cls, func, types, args, kwargs)
         place = _place_in(args, kwargs)
+        before, _inside.place = getattr(_inside, "place", None), place
+        try:
+            result = plain(cls, func, types, args, kwargs)
+        finally:
+            _inside.place = before
         return result if place is None else tag_all(result, place)
 
     return classmethod(__torch_function__)

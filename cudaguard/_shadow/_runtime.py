@@ -216,4 +216,5 @@ def _refusals() -> None:
     for owner, names in ((torch.cuda, ("CUDAGraph", "graph", "make_graphed_callables")), (torch.cuda.graphs, ("CUDAGraph",))):
         for name in names:
             put(owner, name, _refuse(f"torch.cuda.{name}", instead))
+    put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))
     put(torch.cuda, "_compile_kernel", _refuse("torch.cuda._compile_kernel", _KERNELS))

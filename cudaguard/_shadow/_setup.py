@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from cudaguard._shadow import _dispatch, _mixing, _ops, _tables
+from cudaguard._shadow import _dispatch, _mixing, _tables
 from cudaguard._shadow._classes import Shadow, Tensor
 from cudaguard._shadow._errors import two_devices
 
 
 def install() -> None:
     passive = [*_tables.getters(_tables.PASSIVE_PROPERTIES), *_tables.methods(_tables.PASSIVE_METHODS)]
+    passive += _tables.packed(_tables.PASSIVE_FUNCTIONS)
     _dispatch.passive.update(passive)
     _dispatch.special.update(dict.fromkeys(passive, _dispatch.read))
     _dispatch.special.update(dict.fromkeys([*_tables.methods(_tables.CPU_RESULT), *_tables.packed(_tables.CPU_RESULT)], _dispatch.read))
@@ -20,10 +19,7 @@ def install() -> None:
     _dispatch.special[Tensor.__getitem__] = _get_item
     _dispatch.special[Tensor.__setitem__] = _set_item
     _dispatch.special[Tensor.copy_] = _copy_
-    if hasattr(torch, "_pack_padded_sequence"):
-        for function in _tables.packed(["_pack_padded_sequence"]):
-            _dispatch.special[function] = _pack
-            _mixing.free.add(function)
+    _dispatch.special.update(dict.fromkeys(_tables.packed(["_pack_padded_sequence", "_pad_packed_sequence"]), _first_only))
 
 
 def _get_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -47,10 +43,8 @@ def _copy_(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[
     return args[0]
 
 
-def _pack(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _first_only(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Packed sequences: the data is on the device, the sizes beside it stay on the CPU."""
     data, sizes = _dispatch.run(func, types, args, kwargs)
     data.__class__ = cls._plain
-    return data, sizes  # the sizes stay on the CPU
-
-
-__all__ = ["_ops", "install"]
+    return data, sizes

@@ -8,7 +8,7 @@ import torch
 
 from cudaguard._shadow._classes import Shadow, base_of, stand_ins, tag
 from cudaguard._shadow._devices import arrive
-from cudaguard._shadow._patch import put
+from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
 
 Untyped = torch.UntypedStorage
@@ -65,13 +65,23 @@ def _new(original: Any) -> Any:
     return new
 
 
-def _typed_type(original: Any) -> Any:
-    """``torch.cuda.FloatStorage``'s ``__new__`` goes through lazy initialisation in torch already; nothing to do there."""
-    return original
+def _wrapped(original: Any) -> Any:
+    typed = torch.storage.TypedStorage
+
+    def _new_wrapped_storage(self: Any, untyped_storage: Any) -> Any:
+        if not isinstance(untyped_storage, ShadowStorage):
+            return original(self, untyped_storage)
+        # torch insists on the exact class here; the rest is what it does.
+        if type(self) is typed:
+            return typed(wrap_storage=untyped_storage, dtype=self.dtype, _internal=True)
+        return type(self)(wrap_storage=untyped_storage)
+
+    return _new_wrapped_storage
 
 
 def install() -> None:
     put(Untyped, "__new__", staticmethod(_new(Untyped.__new__)))
+    wrap(torch.storage.TypedStorage, "_new_wrapped_storage", _wrapped)
 
 
 stand_ins[Untyped] = ShadowStorage

@@ -70,6 +70,9 @@ class BaseStream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         settle()
         state.policy.raw("torch.cuda.Stream.synchronize")

@@ -15,8 +15,13 @@ PASSIVE_METHODS = """size stride dim numel nelement ndimension data_ptr storage_
 is_conj is_neg is_inference element_size __len__ __hash__ requires_grad_ is_set_to is_same_size _is_view has_names is_distributed
 _has_symbolic_sizes_strides dense_dim sparse_dim is_coalesced dim_order __dir__ is_shared _is_all_true_ storage_type""".split()
 
+PASSIVE_FUNCTIONS = "_has_compatible_shallow_copy_type is_floating_point is_complex is_conj is_neg is_inference is_same_size numel".split()
+
 # May mix devices, or check by themselves.
 FREE = "copy_ __getitem__ __setitem__ index_put_ index_put index set_data __set__ backward is_set_to is_same_size resize_as_".split()
+# Take sizes, offsets or lengths on the CPU beside data on the device.
+FREE += """_nested_view_from_jagged _nested_view_from_jagged_copy _nested_view_from_buffer _nested_view_from_buffer_copy
+_pad_packed_sequence _pack_padded_sequence lstm gru rnn_tanh rnn_relu tensor_split""".split()
 
 # Return CPU tensors whatever the device of their arguments.
 CPU_RESULT = "_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets".split()

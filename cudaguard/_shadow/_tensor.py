@@ -117,6 +117,10 @@ class ShadowTensor(Shadow, Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             return tag(Plain.untyped_storage(self), self._place)
 
+    def as_subclass(self, cls: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return tag(Plain.as_subclass(self, base_of(cls)), self._place)
+
     @property
     def __cuda_array_interface__(self) -> Any:
         raise not_simulated("__cuda_array_interface__", "other CUDA libraries need a real GPU; use .cpu().numpy()")

@@ -1,0 +1,57 @@
+"""``torch.cuda.FloatTensor`` and its kin: constructors, types to convert to, classes to ask ``isinstance`` of, default tensor type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cudaguard._shadow._classes import Shadow
+from cudaguard._shadow._patch import put, wrap
+from cudaguard._shadow._tensor import KINDS
+
+_plain_of: dict[str, Any] = {}  # "torch.cuda.FloatTensor" -> torch.FloatTensor
+
+
+class _Meta(type):
+    _dtype: torch.dtype
+    _plain: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._plain(*[arg.cpu() if isinstance(arg, Shadow) else arg for arg in args]).cuda(kwargs.get("device"))
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Shadow) and isinstance(value, torch.Tensor) and value.dtype is cls._dtype
+
+    @property
+    def dtype(cls) -> torch.dtype:
+        return cls._dtype
+
+    @property
+    def is_cuda(cls) -> bool:
+        return True
+
+
+def _default_type(original: Any) -> Any:
+    def set_default_tensor_type(t: Any, /) -> None:
+        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+        if name in _plain_of:
+            original(_plain_of[name])
+            torch.set_default_device("cuda")
+        else:
+            original(t)
+            torch.set_default_device(None)
+
+    return set_default_tensor_type
+
+
+def install() -> None:
+    for dtype, kind in KINDS.items():
+        name = f"{kind}Tensor"
+        plain = getattr(torch, name, None)
+        if plain is None:
+            continue  # complex types have none
+        made = _Meta(name, (), {"_dtype": dtype, "_plain": plain, "__module__": "torch.cuda"})
+        _plain_of[f"torch.cuda.{name}"] = plain
+        put(torch.cuda, name, made)
+    wrap(torch, "set_default_tensor_type", _default_type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+
 from . import _config
 from ._config import OFF, Config, ConfigError
 

@@ -15,6 +15,7 @@ from ._places import Site
 
 LOADERS = {"dataloader", "stateful-dataloader"}
 POOLS = {"pool", "executor", "joblib"}
+CROSSINGS = {"unsendable-output", "pin-cuda-output", "ipc-broken"}  # no fork is to blame
 SERVERS = {"gunicorn", "celery", "c-fork"}
 MOST = 3
 
@@ -40,6 +41,8 @@ class Case(NamedTuple):
     default_method: str | None
     notebook: bool
     main_guard: bool
+    said: str = ""
+    detail: str = ""
 
     @property
     def spawnable(self) -> bool:
@@ -64,25 +67,35 @@ def choose(case: Case) -> tuple[Advice, ...]:
 
 
 def _loader(case: Case) -> bool:
-    return case.maker in LOADERS
+    return case.maker in LOADERS and case.slug not in CROSSINGS
+
+
+def _resent(case: Case) -> bool:
+    """Whether a CUDA tensor that came from one process was sent on to another."""
+    return case.slug in CROSSINGS and "received from another process" in case.said
 
 
 # Order is preference. A row fits or not by the facts of the case alone.
 TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
-    ("server-hook", lambda c: c.maker in SERVERS),
-    ("late-init", lambda c: c.start_method == "forkserver"),
+    ("detach", lambda c: c.slug == "unsendable-output" and "requires" in c.said),
+    ("copy-dataset-to-cpu", lambda c: _resent(c) and "Nested" in c.detail),
+    ("clone-before-send", lambda c: _resent(c)),
+    ("cpu-worker", lambda c: c.slug in ("pin-cuda-output", "ipc-broken")),
+    ("move-in-parent", lambda c: c.slug in ("pin-cuda-output", "ipc-broken")),
+    ("server-hook", lambda c: c.maker in SERVERS and c.slug not in CROSSINGS),
+    ("late-init", lambda c: c.start_method == "forkserver" and c.slug not in CROSSINGS),
     ("copy-dataset-to-cpu", lambda c: c.slug == "inherited-tensor" and _loader(c)),
     ("map-location", lambda c: c.call == "torch.load"),
     ("spawn-context", lambda c: _loader(c) and c.default_method in ("spawn", "forkserver") and c.spawnable),
     ("driver-import", lambda c: c.imported),
     ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init"),
     ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init"),
-    ("nvml-check", lambda c: c.only_queried),
+    ("nvml-check", lambda c: c.only_queried and c.slug not in CROSSINGS),
     ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
-    ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable),
-    ("spawn-context", lambda c: c.maker in {"process", "datasets", "lightning"} and c.spawnable),
-    ("restart-kernel", lambda c: c.notebook),
-    ("late-init", lambda c: c.origin is not None and not _loader(c)),
+    ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable and c.slug not in CROSSINGS),
+    ("spawn-context", lambda c: c.maker in {"process", "datasets", "lightning"} and c.spawnable and c.slug not in CROSSINGS),
+    ("restart-kernel", lambda c: c.notebook and c.slug not in CROSSINGS),
+    ("late-init", lambda c: c.origin is not None and c.slug not in CROSSINGS and c.maker not in LOADERS),
     ("spawn-context", lambda c: _loader(c) and c.spawnable),
 )
 
@@ -96,6 +109,8 @@ def _lines(*lines: str) -> str:
 
 
 def _cpu_worker(case: Case) -> str:
+    if case.slug in CROSSINGS:
+        return "Return CPU tensors from the worker: leave out .cuda() and .to(device) there."
     code = case.touch.code if case.touch else ""
     kept = without_cuda(code)
     if kept == code or not kept:
@@ -107,12 +122,18 @@ def _move_in_parent(case: Case) -> str:
     targets = loop_targets(case.fork.code if case.fork else "")
     moves = [f'        {name} = {name}.to("cuda", non_blocking=True)' for name in targets]
     head = case.fork.code if targets and case.fork else "for batch in loader:"
-    return _lines(f"Move each batch in the main process, {_where(case.fork)}:", f"    {head}", *(moves or ['        batch = batch.to("cuda", non_blocking=True)']))
+    return _lines(
+        f"Move each batch in the main process, {_where(case.fork)}:",
+        f"    {head}",
+        *(moves or ['        batch = batch.to("cuda", non_blocking=True)']),
+    )
 
 
 def _copy_dataset(case: Case) -> str:
     place = _where(case.origin.site if case.origin else None)
-    lines = [f"Keep the dataset on the CPU, {place}:", f"    {without_cuda(case.origin.site.code)}"] if case.origin else ["Keep the dataset on the CPU."]
+    lines = (
+        [f"Keep the dataset on the CPU, {place}:", f"    {without_cuda(case.origin.site.code)}"] if case.origin else ["Keep the dataset on the CPU."]
+    )
     return _lines(*lines, "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers.")
 
 
@@ -130,7 +151,10 @@ def _late_init(case: Case) -> str:
 
 
 def _nvml_check(case: Case) -> str:
-    return _lines(f"{_where(case.origin.site if case.origin else None)} only asks whether there is a GPU. Let it ask without waking CUDA:", "    PYTORCH_NVML_BASED_CUDA_CHECK=1 python ...")
+    return _lines(
+        f"{_where(case.origin.site if case.origin else None)} only asks whether there is a GPU. Let it ask without waking CUDA:",
+        "    PYTORCH_NVML_BASED_CUDA_CHECK=1 python ...",
+    )
 
 
 def _driver_import(case: Case) -> str:
@@ -170,6 +194,14 @@ def _server_hook(case: Case) -> str:
     return f"Load the model in each worker, not before the fork: move {_where(case.origin.site if case.origin else None)} {hook}."
 
 
+def _detach(case: Case) -> str:
+    return _lines("Send the values without their graph:", "    return x.detach()")
+
+
+def _clone(case: Case) -> str:
+    return _lines(f"Send a copy of your own, {case.detail or 'the tensor'} came from another process:", "    return x.clone()")
+
+
 def _restart(case: Case) -> str:
     return "Restart the kernel, and run the cells that make workers before the first one that uses CUDA."
 
@@ -186,6 +218,8 @@ WORDS: dict[str, Callable[[Case], str]] = {
     "pool-spawn": _pool_spawn,
     "server-hook": _server_hook,
     "restart-kernel": _restart,
+    "detach": _detach,
+    "clone-before-send": _clone,
 }
 
 
@@ -232,7 +266,11 @@ def _moves(tree: ast.AST) -> bool:
 
 
 def _is_move(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (node.func.attr == "cuda" or (node.func.attr == "to" and _to_device(node)))
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr == "cuda" or (node.func.attr == "to" and _to_device(node)))
+    )
 
 
 def _to_device(node: ast.Call) -> bool:

@@ -17,12 +17,12 @@ PUBLIC = {
     "torch._tensor": "torch.Tensor",
     "torch.serialization": "torch",
     "torch.functional": "torch",
+    "torch.utils.data.dataloader": "torch.utils.data.DataLoader",
     "torch.cuda.memory": "torch.cuda",
     "torch.cuda.random": "torch.cuda",
     "torch.cuda.streams": "torch.cuda",
 }
 PLUMBING = re.compile(r"torch\.(utils\._|_|overrides|autograd\.function)")
-SPECIAL = {"__init__", "__new__", "__enter__"}
 
 
 def name(site: Site) -> str:
@@ -36,7 +36,8 @@ def _from_torch_frame(site: Site) -> str:
     for frame in inner:
         module = _module(frame)
         if module and not (PLUMBING.match(module) and module not in PUBLIC):
-            return PUBLIC.get(module, module) + "." + frame.function if frame.function not in SPECIAL else ""
+            name = PUBLIC.get(module, module)
+            return f"{name}.{frame.function}" if not frame.function.startswith("__") else PUBLIC.get(module, "")
     return ""
 
 
@@ -61,7 +62,22 @@ def _from_source(site: Site) -> str:
     return dotted if dotted.startswith("torch.") else f"torch.Tensor.{last}" if root and last in TENSOR_METHODS else dotted
 
 
-TENSOR_METHODS = {"cuda", "to", "cpu", "pin_memory", "item", "tolist", "numpy", "clone", "new_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "type"}
+TENSOR_METHODS = {
+    "cuda",
+    "to",
+    "cpu",
+    "pin_memory",
+    "item",
+    "tolist",
+    "numpy",
+    "clone",
+    "new_tensor",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "type",
+}
 
 
 def _text(file: str, span: Span) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from typing import NamedTuple
 
 from . import _makers, _places
@@ -91,6 +92,7 @@ class Journal:
         self.worker: Worker | None = None
         self.late: Late | None = None
         self.down: Site | None = None  # the last place where CUDA was known to be down
+        self.children: deque[Fork] = deque(maxlen=64)  # the last forks made here; a child knows its pid, its parent does not
 
     def stepped(self, tier: str, call: str, site: Site, between: tuple[Site, Site] | None = None) -> Step:
         """Note that CUDA went up to a tier here."""
@@ -110,7 +112,12 @@ class Journal:
     def forked(self, fork: Fork) -> None:
         """Go on as the child of a fork."""
         self.forks.append(fork)
+        self.children.clear()
         self.pid, self.ppid = fork.pid, fork.parent
+
+    def last_child(self) -> Fork | None:
+        """The last fork that this process made."""
+        return self.children[-1] if self.children else None
 
     def cut(self) -> tuple[Frame, ...]:
         """What the parent was doing when it forked this process: frames that are not this process's own."""

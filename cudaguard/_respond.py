@@ -268,8 +268,6 @@ def forget() -> None:
     _seen.clear()
 
 
-
-
 def forked() -> None:
     """Go on as the child of a fork: what the parent found is the parent's."""
     findings.clear()

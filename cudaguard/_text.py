@@ -56,12 +56,29 @@ def short(file: str) -> str:
     return best
 
 
+# What happened where no fork is to blame. {who} is the process, {detail} the part to blame.
+STORIES = {
+    "unsendable-output": (
+        "{who} returned something that cannot be sent to the main process: {detail}.",
+        "PyTorch would print this in the worker, drop the batch, and wait for it for ever.",
+    ),
+    "pin-cuda-output": ("pin_memory=True asks to pin a batch that is on the GPU already. Only CPU tensors can be pinned.",),
+    "ipc-broken": (
+        "A CUDA tensor that came from another process cannot be used here. It was shared, not copied (CUDA IPC): the process",
+        "that made it must live, and must keep it, until this one is done.",
+    ),
+}
+
+
 def _story(finding: Finding) -> list[str]:
     """What happened, for somebody who has never heard of a fork."""
+    if finding.slug in STORIES:
+        who = f"Process {finding.pid} ({_child(finding)})"
+        return [line.format(who=who, detail=finding.detail or "its output") for line in STORIES[finding.slug]]
     verb = "asked the CUDA driver" if finding.tier == QUERIED else "started CUDA"
-    who = finding.origin.pid if finding.origin else finding.ppid
+    woke = finding.origin.pid if finding.origin else finding.ppid
     lines = [
-        f"Process {who} {verb}. Process {finding.pid} ({_child(finding)}) was then forked from it: it began as a copy of",
+        f"Process {woke} {verb}. Process {finding.pid} ({_child(finding)}) was then forked from it: it began as a copy of",
         "that process's memory. CUDA does not survive being copied, so no process made this way can use the GPU.",
     ]
     return lines if finding.tier else []
@@ -75,11 +92,11 @@ def _child(finding: Finding) -> str:
 
 
 def _places(finding: Finding) -> list[str]:
-    rows = [row for step in _steps(finding) for row in _step(step)] or _unseen(finding)
+    rows = [] if finding.slug in STORIES else [row for step in _steps(finding) for row in _step(step)] or _unseen(finding)
     if finding.fork:
         made = "forked" if finding.start_method == "fork" else "started"
         rows += _row(made, finding.fork, f"makes process {finding.pid}")
-    elif finding.tier:
+    elif finding.tier and finding.slug not in STORIES:
         rows += _entry("forked", "by C code, unseen by Python", f"makes process {finding.pid}")
     return rows + (_touch(finding.touch) if finding.touch else [])
 
@@ -100,7 +117,8 @@ def _step(step: Step) -> list[str]:
 def _unseen(finding: Finding) -> list[str]:
     if finding.late is None:
         return []
-    return _entry("started", "not seen", f"process {finding.late.pid}") + [" " * 14 + f"cudaguard came on later, at {place(finding.late.site)}; import it first"]
+    came = f"cudaguard came on later, at {place(finding.late.site)}; import it first"
+    return [*_entry("started", "not seen", f"process {finding.late.pid}"), " " * 14 + came]
 
 
 def _touch(touch: Touch) -> list[str]:

@@ -72,6 +72,7 @@ class Finding(NamedTuple):
     advice: tuple[Advice, ...]
     late: Late | None = None  # the guard came on after CUDA was up
     steps: tuple[Step, ...] = ()  # every step up before the fork; the origin is the first
+    detail: str = ""  # what exactly is to blame, where it is no line: a part of an output, an exit code
 
     @property
     def severity(self) -> str:
@@ -110,16 +111,44 @@ def _origin(step: Step | None) -> dict[str, object] | None:
     return {**step.site.as_dict(), "call": step.call or None, **between}
 
 
-def forked(slug: str, journal: Journal, touch: Touch | None, facts: Facts, bad: Fork) -> Finding:
-    """Judge a touch in a process of which `bad` is the first fork made while CUDA was up."""
+def forked(slug: str, journal: Journal, touch: Touch | None, facts: Facts, bad: Fork, said: str = "") -> Finding:
+    """Judge a touch, or a death, in a process of which `bad` is the first fork made while CUDA was up."""
     steps = tuple(step for step in journal.steps if step.pid == bad.parent or step.pid not in _line(journal, bad))
     start = journal.start if isinstance(journal.start, Start) and journal.start.start_method == "forkserver" else None
     site = _fork_site(journal, bad) if start is None else start.site
     maker, method = (start.maker, start.start_method) if start else (bad.maker, bad.start_method)
     origin = steps[0] if steps else None
-    case = Case(slug, maker, method, bad.tier, origin, site, touch.site if touch else None, touch.call if touch else "", bad.default_method, facts.notebook, facts.main_guard)
-    message = SENTENCE.get(slug) or (touch.said if touch else "")
-    return Finding(slug, message, facts, journal.pid, journal.ppid, journal.worker, maker, method, bad.tier, origin, site, touch, _advice.choose(case), journal.late, steps)
+    case = Case(
+        slug,
+        maker,
+        method,
+        bad.tier,
+        origin,
+        site,
+        touch.site if touch else None,
+        touch.call if touch else "",
+        bad.default_method,
+        facts.notebook,
+        facts.main_guard,
+    )
+    message = SENTENCE.get(slug) or (touch.said if touch else said)
+    return Finding(
+        slug,
+        message,
+        facts,
+        journal.pid,
+        journal.ppid,
+        journal.worker,
+        maker,
+        method,
+        bad.tier,
+        origin,
+        site,
+        touch,
+        _advice.choose(case),
+        journal.late,
+        steps,
+    )
 
 
 def _line(journal: Journal, bad: Fork) -> set[int]:
@@ -140,7 +169,36 @@ def note(slug: str, journal: Journal, touch: Touch | None, facts: Facts) -> Find
     edge = journal.edge()
     site, maker, method = (edge.site, edge.maker, edge.start_method) if edge else (None, None, None)
     origin = journal.steps[0] if journal.steps else None
-    return Finding(slug, NOTES.get(slug, slug), facts, journal.pid, journal.ppid, journal.worker, maker, method, journal.tier(), origin, site, touch, ())
+    return Finding(
+        slug, NOTES.get(slug, slug), facts, journal.pid, journal.ppid, journal.worker, maker, method, journal.tier(), origin, site, touch, ()
+    )
+
+
+def crossing(slug: str, journal: Journal, said: str, detail: str, touch: Touch | None, facts: Facts) -> Finding:
+    """Judge what could not cross between processes, in a process whose CUDA may be in order. `said` is PyTorch's own sentence."""
+    edge = journal.edge()
+    site, maker, method = (edge.site, edge.maker, edge.start_method) if edge else (None, None, None)
+    origin = journal.steps[0] if journal.steps else None
+    default = edge.default_method if isinstance(edge, Fork) else None
+    case = Case(
+        slug, maker, method, journal.tier(), origin, site, touch.site if touch else None, "", default, facts.notebook, facts.main_guard, said, detail
+    )
+    return Finding(
+        slug,
+        said,
+        facts,
+        journal.pid,
+        journal.ppid,
+        journal.worker,
+        maker,
+        method,
+        journal.tier(),
+        origin,
+        site,
+        touch,
+        _advice.choose(case),
+        detail=detail,
+    )
 
 
 NOTES = {

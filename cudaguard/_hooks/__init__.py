@@ -17,9 +17,10 @@ _installed: set[str] = set()
 
 
 def _cuda() -> None:
-    from . import cuda
+    from . import cuda, doors
 
     cuda.install(patches)
+    doors.install(patches)
 
 
 def _children() -> None:
@@ -29,9 +30,10 @@ def _children() -> None:
 
 
 def _loader() -> None:
-    from . import loader
+    from . import loader, receiving
 
     loader.install_torch(patches)
+    receiving.install(patches)
 
 
 def _stateful() -> None:

@@ -19,7 +19,8 @@ from . import _notice
 
 # What other CUDA libraries say in a bad child.
 OTHERS_SAY = re.compile(
-    r"initialization error|not initialized|NOT_INITIALIZED|InitializationError|initialized before forking|driver shutting down|no CUDA-capable device|cuInit"
+    r"initialization error|not initialized|NOT_INITIALIZED|InitializationError|initialized before forking"
+    r"|driver shutting down|no CUDA-capable device|cuInit"
 )
 # What torch says in a bad child, in any version, when a door leads past its own check.
 TORCH_SAYS = re.compile(
@@ -118,5 +119,3 @@ def _on_cuda(value: Any) -> bool:
     if isinstance(value, torch.Generator):
         return bool(value.device.type == "cuda")
     return isinstance(value, torch.Tensor) and value.is_cuda
-
-

@@ -30,6 +30,11 @@ class Patches:
         self._made.append((holder, name, getattr(holder, name), new))
         setattr(holder, name, new)
 
+    def put_static(self, holder: Any, name: str, new: Any) -> None:
+        """Replace a static method of a class, such as __new__: read back through the class it is a plain function."""
+        self._made.append((holder, name, vars(holder)[name], new))
+        setattr(holder, name, staticmethod(new))
+
     def names(self) -> list[str]:
         """What is replaced now, as `module.name`."""
         return [f"{getattr(holder, '__name__', holder)}.{name}" for holder, name, _, _ in self._made]

@@ -18,36 +18,61 @@ from .. import _config, _journal, _places, _respond
 from .._journal import Worker
 from .._respond import safe
 from ..errors import CudaGuardError
+from . import sending
 from ._explain import explain
 
 
 class ExplainedException(ExceptionWrapper):
-    """A worker's exception on its way to the parent; raised there as the guard's own where CUDA and a fork are to blame."""
+    """A worker's exception on its way to the parent; raised there as the guard's own where CUDA and processes are to blame."""
+
+    explained: CudaGuardError | None = None
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        exc_info = exc_info or sys.exc_info()
         super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
-        error = (exc_info or sys.exc_info())[1]
-        explained = explain(error) if error is not None else None
-        self.explained = explained if isinstance(explained, CudaGuardError) else None
-        if self.explained is not None and error is not None:
-            self.exc_msg = _own_frames(error)
+        better = self.better(exc_info[1])
+        if better is not None:
+            self.explained, self.exc_msg = better, _own_frames(exc_info[1])
+
+    @staticmethod
+    @safe(None)
+    def better(error: BaseException) -> CudaGuardError | None:
+        """The guard's error in place of this one."""
+        explained = explain(error)
+        return explained if isinstance(explained, CudaGuardError) else None
 
     def reraise(self) -> NoReturn:
-        """Raise the guard's error, finding and all; the worker's own traceback is its cause."""
+        """Raise the guard's error, finding and all; the traceback of the process or thread it came from is its cause."""
         explained = self.explained
         if explained is None:
             super().reraise()  # type: ignore[no-untyped-call]
         assert explained is not None  # torch's reraise never returns
         error = type(explained)(str(explained), explained.finding)
         _received(error)
-        raise error from WorkerTraceback(self.exc_msg)
+        raise error from RemoteTraceback(f"{self.where}:\n{self.exc_msg}")
 
 
-class WorkerTraceback(Exception):
+class _AnyWrapper(type):
+    """torch's pin thread asks `isinstance(data, ExceptionWrapper)` of what the workers sent: the answer must stay torch's."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, ExceptionWrapper)
+
+
+class PinException(ExplainedException, metaclass=_AnyWrapper):
+    """An exception of the parent's pin thread."""
+
+    @staticmethod
+    @safe(None)
+    def better(error: BaseException) -> CudaGuardError | None:
+        """The guard's error for a batch that is on the GPU already."""
+        from . import receiving
+
+        return receiving.pin_error(error)
+
+
+class RemoteTraceback(Exception):
     """The traceback of another process, as text: the cause of the error that the parent raises."""
-
-    def __str__(self) -> str:
-        return f"in the worker process:\n{self.args[0]}"
 
 
 def _own_frames(error: BaseException) -> str:
@@ -67,5 +92,11 @@ def enter_worker(module: str, signature: inspect.Signature, args: tuple[Any, ...
     """Called in a worker before its loop runs: note who it is, and put the explaining wrapper in the loop's module."""
     given = signature.bind(*args, **kwargs).arguments
     _journal.current.worker = Worker(given["worker_id"], given["num_workers"])
-    if _config.current().mode != "off":
-        setattr(importlib.import_module(module), "ExceptionWrapper", ExplainedException)  # noqa: B010  # a module of torch's, not ours
+    if _config.current().mode == "off":
+        return
+    setattr(importlib.import_module(module), "ExceptionWrapper", ExplainedException)  # noqa: B010  # a module of torch's, not ours
+    sending.watch(given["data_queue"], _carry)
+
+
+def _carry(error: BaseException) -> ExplainedException:
+    return ExplainedException((type(error), error, error.__traceback__), where="in the worker's queue")

@@ -53,6 +53,10 @@ def _default_method() -> str | None:
 
 @safe(None)
 def _after_in_parent() -> None:
+    fork: Fork | None = getattr(_pending, "fork", None)
+    if fork is not None:
+        _pending.fork = None
+        _journal.current.children.append(fork)
     _trace.departed(getattr(_pending, "ticket", None))
 
 

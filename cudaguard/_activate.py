@@ -74,7 +74,7 @@ def disable() -> None:
 
 def forbidden() -> bool:
     """Whether the user's environment, not our own copy of the mode in it, says off."""
-    value = os.environ.get("CUDAGUARD")
+    value = _config.environ().get("CUDAGUARD")
     ours = "CUDAGUARD" in _written and value == _written["CUDAGUARD"]
     return _config.forced_off({"CUDAGUARD": (_user_environ["CUDAGUARD"] if ours else value) or ""})
 
@@ -87,7 +87,7 @@ def on_import() -> None:
         _complain(error)
         return
     if config.mode == "off":
-        if os.environ.get("CUDAGUARD_SIMULATE"):  # works without the guard: that is how stock PyTorch's failures are shown
+        if _config.environ().get("CUDAGUARD_SIMULATE"):  # works without the guard: that is how stock PyTorch's failures are shown
             _install()
     elif not _handles:
         enable()
@@ -105,7 +105,7 @@ def arrive(config: Config, start: Start) -> None:
 
 def _read(mode: str | None) -> Config:
     """The configuration that the environment and a call ask for."""
-    environ = dict(os.environ)
+    environ = dict(_config.environ())
     if mode is not None:
         environ["CUDAGUARD"] = mode
     return _config.from_environ(environ)
@@ -153,7 +153,7 @@ def _arm() -> None:
     """Watch. The simulated device starts first, so that the hooks wrap it."""
     from wrapt import when_imported
 
-    if os.environ.get("CUDAGUARD_SIMULATE"):
+    if _config.environ().get("CUDAGUARD_SIMULATE"):
         when_imported("torch")(_simulate)
     if _config.current().mode != "off":
         from . import _hooks, _respond

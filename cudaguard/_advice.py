@@ -145,6 +145,9 @@ def _map_location(case: Case) -> str:
 def _late_init(case: Case) -> str:
     if case.start_method == "forkserver":
         return f"Take CUDA out of what the fork server preloads ({_where(case.origin.site if case.origin else None)}): its children inherit it."
+    if case.origin and case.origin.between:
+        down, up = case.origin.between
+        return f"Something wakes CUDA between {_where(down)} and {_where(up)}: do that after {_where(case.fork)}, or in the child."
     if case.fork is None:
         return f"Initialise CUDA in the child: move {_where(case.origin.site if case.origin else None)} below the fork."
     return _lines(f"Move {_where(case.origin.site if case.origin else None)} below {_where(case.fork)}, so that the child is forked first.")

@@ -7,6 +7,7 @@ to print, and the caller decides whether that stops anything.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -44,6 +45,14 @@ class Config(NamedTuple):
 
 
 OFF = Config()
+NO_ENVIRONMENT: Mapping[str, str] = {}
+
+
+def environ() -> Mapping[str, str]:
+    """The environment, or nothing under `python -E` and `-I`: as Python does with its own variables."""
+    return NO_ENVIRONMENT if sys.flags.ignore_environment else os.environ
+
+
 _current = OFF
 
 
@@ -66,12 +75,12 @@ def mode(text: str) -> str:
     return name
 
 
-def forced_off(environ: Mapping[str, str] = os.environ) -> bool:
+def forced_off(environ: Mapping[str, str]) -> bool:
     """Whether the environment forbids the guard, whatever a program asks for."""
     return SHORT.get(environ.get("CUDAGUARD", ""), environ.get("CUDAGUARD", "")) == "off"
 
 
-def from_environ(environ: Mapping[str, str] = os.environ, default: str = "error") -> Config:
+def from_environ(environ: Mapping[str, str], default: str = "error") -> Config:
     """Read every variable of the guard. Raises ConfigError for the first value that is not legal."""
     return Config(
         mode(environ.get("CUDAGUARD") or default),

@@ -39,6 +39,7 @@ class Fork(NamedTuple):
     waiting: tuple[Frame, ...] = ()  # the whole stack of the fork: in the child these frames are the parent's
     cut: tuple[Frame, ...] = ()  # the part of it that was an earlier parent's already
     default_method: str | None = None  # the program's own choice for multiprocessing, where it made one
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES then: a child may hide the GPU from itself
     seen: bool = True  # False for a fork made by C code, past Python's hooks
 
     @property

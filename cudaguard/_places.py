@@ -78,6 +78,14 @@ def raised_at(error: BaseException, cut: tuple[Frame, ...] = ()) -> Site:
     return _site(outer[::-1] + inner, cut)
 
 
+def trimmed(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the guard's own frames: what a user reads is the user's program."""
+    kept = None
+    for link in reversed(list(_links(trace))):
+        kept = TracebackType(kept, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return kept
+
+
 def line_here() -> Site:
     """The user's line alone, for places that are noted often and seldom shown."""
     frames = list(_walk(sys._getframe(1)))[::-1] or [sys._getframe(1)]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from . import _config, _driver, _journal, _trace
+from . import _config, _driver, _journal, _places, _trace
 from ._config import Ignore
 from .errors import CudaForkError, CudaForkWarning, CudaGuardError, CudaInitError, WorkerOutputError
 
@@ -96,7 +96,8 @@ def respond(finding: Finding, cause: BaseException | None = None) -> CudaGuardEr
     if finding.slug not in ERRORS:
         return None
     error = ERRORS[finding.slug](words, finding.as_dict())
-    error.__cause__ = cause
+    if cause is not None:
+        error.__cause__ = cause.with_traceback(_places.trimmed(cause.__traceback__))
     return error
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ._journal import INITIALISED, QUERIED, Step
+from ._journal import DRIVER, INITIALISED, QUERIED, Step
 from ._places import Site
 from ._verdict import Finding, Touch
 
@@ -22,6 +22,7 @@ MAKERS = {
     "datasets": "datasets.map",
 }
 HALVES = ("cpu-worker", "move-in-parent")  # two halves of one fix
+VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver", DRIVER: "woke the CUDA driver"}
 DID = {INITIALISED: "started", QUERIED: "queried"}
 
 
@@ -57,6 +58,14 @@ def short(file: str) -> str:
 
 
 # What happened where no fork is to blame. {who} is the process, {detail} the part to blame.
+MORE = {
+    "worker-died": [
+        "It then died without an exception, so nobody knows why. If it touched CUDA, that may be the reason; a crash in",
+        "native code, or the system ending it for want of memory, looks the same.",
+    ],
+    "lost-gpu": ["Here the driver even says that there is no GPU, so a program that asks would quietly take the CPU."],
+}
+
 STORIES = {
     "unsendable-output": (
         "{who} returned something that cannot be sent to the main process: {detail}.",
@@ -75,13 +84,13 @@ def _story(finding: Finding) -> list[str]:
     if finding.slug in STORIES:
         who = f"Process {finding.pid} ({_child(finding)})"
         return [line.format(who=who, detail=finding.detail or "its output") for line in STORIES[finding.slug]]
-    verb = "asked the CUDA driver" if finding.tier == QUERIED else "started CUDA"
+    verb = VERBS.get(finding.tier or "", "started CUDA")
     woke = finding.origin.pid if finding.origin else finding.ppid
     lines = [
         f"Process {woke} {verb}. Process {finding.pid} ({_child(finding)}) was then forked from it: it began as a copy of",
         "that process's memory. CUDA does not survive being copied, so no process made this way can use the GPU.",
     ]
-    return lines if finding.tier else []
+    return lines + MORE.get(finding.slug, []) if finding.tier else []
 
 
 def _child(finding: Finding) -> str:
@@ -108,10 +117,10 @@ def _steps(finding: Finding) -> list[Step]:
 
 
 def _step(step: Step) -> list[str]:
-    rows = _row(DID.get(step.tier, "driver up"), step.site, f"process {step.pid}", step.call)
-    if step.between:
-        rows += [" " * 14 + f"the exact line was not seen; it lies between {place(step.between[0])} and {place(step.between[1])}"]
-    return rows
+    if step.between is None:
+        return _row(DID.get(step.tier, "woken"), step.site, f"process {step.pid}", step.call)
+    down, up = step.between
+    return _row("still down", down, f"process {step.pid}") + _row("found up", up, f"process {step.pid}, woken unseen between these two lines")
 
 
 def _unseen(finding: Finding) -> list[str]:

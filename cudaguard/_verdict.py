@@ -131,7 +131,7 @@ def forked(slug: str, journal: Journal, touch: Touch | None, facts: Facts, bad: 
         facts.notebook,
         facts.main_guard,
     )
-    message = SENTENCE.get(slug) or (touch.said if touch else said)
+    message = SENTENCE.get(slug) or said or (touch.said if touch else "")
     return Finding(
         slug,
         message,

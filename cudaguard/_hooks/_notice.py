@@ -97,6 +97,16 @@ def _judge(call: str, fork: Fork) -> CudaGuardError | None:
     return _respond.respond(_verdict.forked("fork-after-init", journal(), touch, _respond.facts(), fork))
 
 
+def lost(call: str, fork: Fork) -> None:
+    """Note that this process was told that there is no GPU, although its parent had woken one."""
+    from .. import _verdict
+
+    here = site()
+    touch = _verdict.Touch(os.getpid(), f"torch.cuda.{call}", here)
+    said = f"torch.cuda.{call}() finds no GPU in this process, although there is one: the driver cannot work in a forked child"
+    _respond.respond(_verdict.forked("lost-gpu", journal(), touch, _respond.facts(), fork, said))
+
+
 @safe(None)
 def rose(tier: str, place: Site | None = None) -> None:
     """Note that CUDA went up to a tier, here or at a place taken before the call."""

@@ -7,6 +7,7 @@ them for functions, and the quick exit costs what the original's costs (a proxy 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +18,15 @@ from .._places import Site
 from .._respond import safe
 from . import _notice
 from ._patch import Patches
+from .forks import VISIBLE
 
 # torch.cuda.memory and torch.cuda.random hold references of their own: a patch of torch.cuda alone misses them.
 INITIALISERS = (("torch.cuda", "_lazy_init"), ("torch.cuda.memory", "_lazy_init"), ("torch.cuda.random", "_lazy_init"))
 # get_arch_list makes later children bad without waking the driver (torch 2.13).
 QUERIES = (("torch.cuda", "is_available"), ("torch.cuda", "device_count"), ("torch.cuda", "get_arch_list"))
 ALWAYS_POISON = {"get_arch_list"}
+# What a child of a process with a GPU is told when the driver fails in it: it would quietly take the CPU.
+LOST = {"is_available": False, "device_count": 0}
 
 _inside = threading.local()
 
@@ -89,17 +93,21 @@ def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _ask(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = original(*args, **kwargs)
-    _after(original.__name__)
+    _after(original.__name__, result)
     return result
 
 
 @safe(True)
 def _before() -> bool:
-    """Whether there is nothing to look for after the call: CUDA is up already, or useless here."""
-    return _notice.bad() is not None or _notice.woken()
+    """Whether there is nothing to look for after the call: CUDA is up already."""
+    return _notice.bad() is None and _notice.woken()
 
 
 @safe(None)
-def _after(name: str) -> None:
-    if _driver.up() or name in ALWAYS_POISON:
+def _after(name: str, result: Any) -> None:
+    fork = _notice.bad()
+    if fork is not None:
+        if LOST.get(name, name) == result and os.environ.get(VISIBLE) == fork.visible:
+            _notice.lost(name, fork)
+    elif _driver.up() or name in ALWAYS_POISON:
         _notice.rose(QUERIED)

@@ -77,8 +77,7 @@ class RemoteTraceback(Exception):
 
 def _own_frames(error: BaseException) -> str:
     """The worker's traceback without the guard's frames, and without the text: the parent's error says that."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _places.kind(frame.filename) != _places.GUARD]
-    return "".join(traceback.format_list(frames)).rstrip()
+    return "".join(traceback.format_tb(_places.trimmed(error.__traceback__))).rstrip()
 
 
 @safe(None)

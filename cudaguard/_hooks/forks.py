@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from .. import _journal, _places, _respond, _trace
 from .._journal import Fork
 from .._respond import safe
 from . import _notice
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _pending = threading.local()
 _registered = False
@@ -34,7 +39,7 @@ def _before() -> None:
     """Ask the driver in the parent: in the child it answers that nothing is up, whatever happened."""
     book = _notice.journal()
     _notice.woken()
-    _pending.fork = Fork(os.getpid(), 0, _tier(), _places.waiting(), book.cut(), _default_method())
+    _pending.fork = Fork(os.getpid(), 0, _tier(), _places.waiting(), book.cut(), _default_method(), os.environ.get(VISIBLE))
     _pending.ticket = _trace.depart("fork", _pending.fork.tier)
 
 
@@ -67,4 +72,18 @@ def _after_in_child() -> None:
         _pending.fork = None
         _journal.current.forked(fork._replace(pid=os.getpid()))
         _respond.forked()
+        _explain_last_words()
         _trace.arrived(getattr(_pending, "ticket", None))
+
+
+def _explain_last_words() -> None:
+    """In a child that cannot use CUDA, explain what ends it: after a plain os.fork there is no other edge."""
+    if _journal.current.bad_fork() is not None:
+        sys.excepthook = functools.partial(_last_words, sys.excepthook)
+
+
+def _last_words(original: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    from ._explain import explain
+
+    better = explain(error)
+    original(type(better), better, _places.trimmed(better.__traceback__ or trace))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._patch import wrap
+from cudaguard._shadow._patch import put, wrap
 
 
 def _builtin(original: Any) -> Any:
@@ -27,5 +27,7 @@ def _uncompiled(original: Any) -> Any:
 
 
 def install() -> None:
+    # A CPU build has no cuDNN and warns when an RNN asks about a CUDA tensor.
+    put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     wrap(torch.jit._builtins, "_find_builtin", _builtin)
     wrap(torch, "compile", _uncompiled)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _mixing
+from cudaguard._shadow import _mixing, _ops
 from cudaguard._shadow._classes import Shadow, Tensor, tag_all
 from cudaguard._shadow._state import settle, state
 
@@ -23,7 +23,8 @@ casted: list[Callable[..., Any]] = []
 Handler = Callable[[type, Any, tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
 special: dict[Any, Handler] = {}  # the calls that are different, filled by the modules that know them
 passive: set[Any] = set()  # metadata: a driver is not needed to read it, and nothing in the answer is on a device
-_QUIET = (type(None), bool, int, float, torch.Size, str, torch.dtype)
+_QUIET = frozenset((type(None), bool, int, float, torch.Size, str, torch.dtype))
+_SUSPECT = frozenset((Tensor, torch.nn.Parameter, list, tuple))
 
 
 def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -32,28 +33,28 @@ def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] 
         settle()
     if cls._era != state.era:
         return _inherited(func, types, args, kwargs)
-    handler = special.get(func)
-    if handler is not None:
-        return handler(cls, func, types, args, kwargs or {})
+    if func in special:
+        return special[func](cls, func, types, args, kwargs or {})
     return ordinary(cls, func, types, args, kwargs or {})
 
 
 def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(types) != 1:
+    if kwargs or len(types) != 1:
         _mixing.check(cls, func, args, kwargs)
-    else:
+    else:  # one class means one place, unless something plain is among them
         for arg in args:
-            kind = type(arg)
-            if kind is Tensor or kind is list or kind is tuple:
+            if type(arg) in _SUSPECT:
                 _mixing.check(cls, func, args, kwargs)
                 break
-        else:
-            if kwargs:
-                _mixing.check(cls, func, args, kwargs)
     if state.autocast and autocasting[0]():
         result = casted[0](func, types, args, kwargs)
     else:
-        result = run(func, types, args, kwargs)
+        try:
+            result = run(func, types, args, kwargs)
+        except NotImplementedError as error:
+            if not _ops.adopt(func, error):
+                raise
+            result = run(func, types, args, kwargs)
     kind = type(result)
     if kind is Tensor:
         if not (args and result is args[0]):

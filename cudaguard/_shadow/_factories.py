@@ -20,38 +20,50 @@ LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_l
 MORE = "normal full_like from_file nested_tensor_from_jagged".split()  # take a device, but are not in torch's list
 NEW = "new_tensor new_empty new_zeros new_ones new_full new_empty_strided".split()
 SHARING = ("as_tensor", "asarray")  # may return their argument or share its memory
+DATA = ("tensor", *SHARING)  # take a tensor as mere data
 RANDOM = "rand randn randint randperm rand_like randn_like randint_like normal".split()
 wrappers: dict[Any, Any] = {}  # torch's function -> what stands for it here
 
 
 def _make(original: Any, name: str) -> Any:
-    random, sharing = name in RANDOM, name in SHARING
+    elsewhere = _elsewhere(original, name)
+    if name in DATA or name in RANDOM or name in NEW:  # these look at their first argument
+        return elsewhere
 
     def factory(*args: Any, **kwargs: Any) -> Any:
-        device = kwargs.get("device")
-        if device is None:
-            if random and kwargs.get("generator") is not None:
-                check_generator(kwargs["generator"], place_of(args[0]) if args else None)
-            return _here(original, sharing, args, kwargs)
-        if kwargs.get("pin_memory"):
-            kwargs = _pinning(kwargs, cuda_index(device))
-        place = arrive(device)
-        if place is None:
-            result = run(original, (), args, kwargs)
-            return _land(result, None, sharing)
-        kwargs["device"] = CPU
-        if random:
-            with drawing(place, kwargs):
-                result = run(original, (), args, kwargs)
-        else:
-            result = run(original, (), args, kwargs)
-        return _land(result, place, sharing)
+        # On the way of every CPU tensor that is made in this process, so no more than this.
+        if kwargs.get("device") is None and not kwargs.get("pin_memory"):
+            return original(*args, **kwargs)
+        return elsewhere(*args, **kwargs)
 
     return factory
 
 
-def _here(original: Any, sharing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _elsewhere(original: Any, name: str) -> Any:
+    random, sharing = name in RANDOM, name in SHARING
+
+    def elsewhere(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is None:
+            return _here(original, random, args, kwargs)
+        if kwargs.get("pin_memory"):
+            return _pinned(original, args, kwargs)
+        place = arrive(device)
+        if place is None:
+            return _land(run(original, (), args, kwargs), None, sharing)
+        kwargs["device"] = CPU
+        if random:
+            with drawing(place, kwargs):
+                return _land(run(original, (), args, kwargs), place, sharing)
+        return _land(run(original, (), args, kwargs), place, sharing)
+
+    return elsewhere
+
+
+def _here(original: Any, random: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """No device said: the default device's mode, or the shadow among the arguments, decides."""
+    if random and kwargs.get("generator") is not None:
+        check_generator(kwargs["generator"], place_of(args[0]) if args else None)
     if kwargs.get("pin_memory"):
         return _pinned(original, args, kwargs)
     result = original(*args, **kwargs)
@@ -69,13 +81,9 @@ def _land(result: Any, place: int | None, sharing: bool) -> Any:
     return result if place_of(result) == place else tag(result, place)
 
 
-def _pinning(kwargs: dict[str, Any], index: int | None) -> dict[str, Any]:
-    if index is not None:
-        raise RuntimeError("Only dense CPU tensors can be pinned")
-    return kwargs
-
-
 def _pinned(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if cuda_index(kwargs.get("device")) is not None:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
     settle()
     state.policy.raw("torch.Tensor.pin_memory")
     return pin(original(*args, **{**kwargs, "pin_memory": False}))

@@ -123,21 +123,6 @@ def _type(original: Any) -> Any:
     return type_
 
 
-def _data() -> property:
-    plain = torch._C.TensorBase.data
-    read, write = plain.__get__, plain.__set__
-
-    def set_data(self: Any, value: Any) -> None:
-        with torch._C.DisableTorchFunctionSubclass():
-            write(self, value)
-        if base_of(type(self)) in (Tensor, torch.nn.Parameter) or isinstance(self, Shadow):
-            tag(self, place_of(value))
-        elif is_jagged(self) and is_jagged(value):
-            self._values, self._offsets, self._lengths = value._values, value._offsets, value._lengths
-
-    return property(read, set_data)
-
-
 def pinned(storage: Any) -> bool:
     return bool(getattr(storage, "_pinned", False))
 
@@ -195,17 +180,9 @@ def _parameter(original: Any) -> Any:
     return new
 
 
-def _make_subclass(original: Any) -> Any:
-    def make(cls: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
-        return tag(original(base_of(cls), data, *args, **kwargs), place_of(data))
-
-    return make
-
-
 def install() -> None:
     for name, make in {"to": _to, "cuda": _cuda, "cpu": _cpu, "type": _type, "pin_memory": _pin_memory, "is_pinned": _is_pinned}.items():
         wrap(Tensor, name, make)
-    put(Tensor, "data", _data())
-    put(Tensor, "_make_subclass", staticmethod(_make_subclass(Tensor._make_subclass)))
+    put(Tensor, "data", property(torch._C.TensorBase.data.__get__, _tensor.set_data))
     made = _parameter(torch.nn.Parameter.__new__)
     put(torch.nn.Parameter, "__new__", staticmethod(made))

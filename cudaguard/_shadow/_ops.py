@@ -1,4 +1,8 @@
-"""Operators of extensions that have a CUDA kernel and no CPU kernel."""
+"""Operators of extensions that have a CUDA kernel and no CPU kernel.
+
+A kernel written in Python computes the same on CPU data, so it becomes the CPU kernel too, for shadows alone. That keeps its autograd
+formula in force, which calling the kernel directly would skip. A compiled kernel would read CPU addresses as a GPU's, so it is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,53 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _dispatch
-from cudaguard._shadow._classes import tag_all
+from cudaguard._shadow._classes import Shadow
+from cudaguard._shadow._errors import not_simulated
+from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._state import state
 
 _has = torch._C._dispatch_has_kernel_for_dispatch_key
-_GENERAL = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_libraries: dict[str, Any] = {}  # a Library takes its kernels with it when it is collected
+_INSTEAD = "it runs on a real GPU only; give the operator a CPU kernel, or leave this part out"
 
 
-def only_cuda(func: Any) -> Any:
-    """The overload to run with the CUDA key, or None if the operator has another kernel (or no CUDA kernel either)."""
-    overload = getattr(func, "default", func) if hasattr(func, "overloads") else func
-    name = overload.name()
-    if any(_has(name, key) for key in _GENERAL) or not _has(name, "CUDA"):
-        return None
-    return overload
+def adopt(func: Any, error: NotImplementedError) -> bool:
+    """After an operator found no CPU kernel: make its CUDA kernel serve. False if there is none, so the error stands."""
+    name = _overload(func)
+    if name is None or not _has(name, "CUDA") or _has(name, "CPU"):
+        return False
+    if not state.policy.kernel(name):
+        return False
+    if not _in_python(name):
+        raise not_simulated(f"The compiled CUDA kernel of {name}", _INSTEAD) from error
+    _serve(name)
+    return True
 
 
-def call(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the kernel that was registered for CUDA on the CPU data, if the policy allows."""
-    overload = only_cuda(func)
-    if overload is None:
-        return _dispatch.ordinary(cls, func, types, args, kwargs)
-    if not state.policy.kernel(overload.name()):
-        raise NotImplementedError(f"Could not run '{overload.name()}' with arguments from the 'CPU' backend.")
-    with torch._C.DisableTorchFunctionSubclass():
-        result = overload.redispatch(torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA), *args, **kwargs)
-    return tag_all(result, cls._place)
+def _overload(func: Any) -> str | None:
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        func = getattr(func, func.overloads()[0])
+    return func.name() if isinstance(func, torch._ops.OpOverload) else None
+
+
+def _in_python(name: str) -> bool:
+    known = getattr(torch.library, "_impls", set())
+    space, _, rest = name.partition("::")
+    return any(f"{space}/{spelled}/CUDA" in known for spelled in (rest, rest.removesuffix(".default"), f"{rest}.default"))
+
+
+def _serve(name: str) -> None:
+    space, _, rest = name.partition("::")
+    packet = getattr(getattr(torch.ops, space), rest.partition(".")[0])
+    overload = getattr(packet, rest.partition(".")[2] or "default")
+    key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(leaf, Shadow) for leaf in leaves((args, kwargs))):
+            raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CPU' backend.")
+        if not state.policy.kernel(name):
+            raise NotImplementedError(f"'{name}' has only a CUDA kernel.")
+        return overload.redispatch(key, *args, **kwargs)
+
+    library = _libraries.setdefault(space, torch.library.Library(space, "IMPL"))
+    library.impl(rest, kernel, "CPU")

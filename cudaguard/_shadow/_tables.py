@@ -15,6 +15,10 @@ PASSIVE_METHODS = """size stride dim numel nelement ndimension data_ptr storage_
 is_conj is_neg is_inference element_size __len__ __hash__ requires_grad_ is_set_to is_same_size _is_view has_names is_distributed
 _has_symbolic_sizes_strides dense_dim sparse_dim is_coalesced dim_order __dir__ is_shared _is_all_true_ storage_type""".split()
 
+# The most asked of them, which do not even go through dispatch.
+READ_PROPERTIES = "shape dtype layout ndim requires_grad is_leaf grad_fn is_sparse is_nested is_quantized is_meta _version".split()
+READ_METHODS = "size stride dim numel nelement data_ptr storage_offset is_contiguous is_floating_point is_complex element_size __len__".split()
+
 PASSIVE_FUNCTIONS = "_has_compatible_shallow_copy_type is_floating_point is_complex is_conj is_neg is_inference is_same_size numel".split()
 
 # May mix devices, or check by themselves.

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _dispatch
+from cudaguard._shadow import _dispatch, _tables
 from cudaguard._shadow._classes import Shadow, Tensor, base_of, class_for, place_of, stand_ins, tag
 from cudaguard._shadow._errors import not_simulated
+from cudaguard._shadow._patch import dress
 from cudaguard._shadow._state import settle, state
 
 Plain = torch._C.TensorBase
@@ -33,6 +34,16 @@ def type_name(self: Tensor) -> str:
     """``torch.cuda.FloatTensor`` and the like."""
     layout = ".sparse" if self.is_sparse else ""
     return f"torch.cuda{layout}.{KINDS.get(self.dtype, str(self.dtype))}Tensor"
+
+
+def set_data(self: Any, value: Any) -> None:
+    """``x.data = y`` takes x to the device of y."""
+    with torch._C.DisableTorchFunctionSubclass():
+        Plain.data.__set__(self, value)
+    if base_of(type(self)) in (Tensor, torch.nn.Parameter) or isinstance(self, Shadow):
+        tag(self, place_of(value))
+    elif isinstance(getattr(value, "_offsets", None), Tensor):
+        self._values, self._offsets, self._lengths = value._values, value._offsets, value._lengths  # a jagged tensor
 
 
 class ShadowTensor(Shadow, Tensor):
@@ -73,6 +84,15 @@ class ShadowTensor(Shadow, Tensor):
     def grad(self) -> None:
         with torch._C.DisableTorchFunctionSubclass():
             _grad.__delete__(self)
+
+    @property
+    def data(self) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return tag(Plain.data.__get__(self), self._place)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        set_data(self, value)
 
     def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
         # Not through dispatch: that switches subclass dispatch off, also for hooks and Functions that the engine calls.
@@ -136,6 +156,41 @@ class ShadowTensor(Shadow, Tensor):
 
     def record_stream(self, stream: Any) -> None:
         ready(self, "torch.Tensor.record_stream")
+
+
+def _property(name: str) -> property | None:
+    """Metadata read without dispatch: nothing to check, nothing to tag, and asked all the time."""
+    plain = getattr(Plain, name, None)
+    if plain is None or not hasattr(plain, "__get__"):
+        return None
+    read, write = plain.__get__, getattr(plain, "__set__", None)
+
+    def set_(self: Any, value: Any) -> None:
+        _run(write, (), (self, value), {})
+
+    return property(lambda self: _run(read, (), (self,), {}), set_)
+
+
+def _method(name: str) -> Any:
+    plain = getattr(Tensor, name, None)
+    if plain is None:
+        return None
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _run(plain, (), (self, *args), kwargs)
+
+    return dress(method, plain)
+
+
+def _shorten() -> None:
+    for names, make in ((_tables.READ_PROPERTIES, _property), (_tables.READ_METHODS, _method)):
+        for name in names:
+            made = make(name)
+            if made is not None:
+                setattr(ShadowTensor, name, made)
+
+
+_shorten()
 
 
 class ShadowParameter(ShadowTensor, torch.nn.Parameter):

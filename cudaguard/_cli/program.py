@@ -98,6 +98,8 @@ def _folder(path: str, words: list[str]) -> Program:
 
 def _module(name: str, arguments: list[str]) -> Program:
     """A module or package on sys.path, which begins in the working folder; its parents are imported."""
+    if name.startswith("."):
+        raise UsageError(f"cannot run {name!r}: a relative name needs a package")
     sys.argv = ["-m", *arguments]
     _first_on_path(os.getcwd())
     spec = _spec(name)
@@ -115,7 +117,7 @@ def _spec(name: str) -> ModuleSpec | None:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             return None
         raise  # the module's own package imports something that is not there
-    except ValueError as error:  # a name such as ".x", or a module without a spec
+    except ValueError as error:  # a module that is loaded and has no spec
         raise UsageError(f"cannot run module {name!r}: {error}") from error
 
 

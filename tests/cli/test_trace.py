@@ -1,0 +1,202 @@
+"""The Chrome trace: right in its format, whole with many processes, and no burden when off."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import environment
+from trace_format import check, lanes, named, read
+
+LOADERS = """\
+import os, sys, torch
+from torch.utils.data import DataLoader
+class Data:
+    def __init__(self, touch): self.touch = touch
+    def __len__(self): return 2
+    def __getitem__(self, i): return torch.ones(1).cuda() if self.touch else torch.ones(1)
+if __name__ == "__main__":
+    torch.cuda.is_available()
+    for method in ("fork", "spawn", "forkserver"):
+        for batch in DataLoader(Data(False), num_workers=2, multiprocessing_context=method): pass
+    torch.ones(1).cuda()
+    for batch in DataLoader(Data(True), num_workers=1, multiprocessing_context="fork"): pass
+"""
+SIMULATED = {"CUDAGUARD_SIMULATE": "1"}
+
+
+def test_loaders_of_every_start_method(cudaguard, write, tmp_path):
+    write("train.py", LOADERS)
+    result = cudaguard("run", "--trace", "trace.json", "train.py", env=SIMULATED)
+    assert "CudaForkError" in result.stderr
+    events = check(tmp_path / "trace.json")
+    roles = sorted(re.sub(r"^train\.py \[\d+\] ", "", name) for name in lanes(events).values())
+    pairs = [f"DataLoader worker {i} of 2, {how}" for how in ("forked", "made by the fork server", "spawned") for i in (0, 1)]
+    assert roles == sorted([*pairs, "DataLoader worker 0 of 1, forked", "main process"])
+    assert all(f"[{pid}]" in name for pid, name in lanes(events).items())
+
+
+def test_marks_say_what_and_where(cudaguard, write, tmp_path):
+    script = write("train.py", LOADERS)
+    cudaguard("run", "--trace", "trace.json", "train.py", env=SIMULATED)
+    events = check(tmp_path / "trace.json")
+    queried, initialised, found = (named(events, name) for name in ("CUDA queried", "CUDA initialised", "fork-after-init"))
+    assert [mark["args"]["line"] for mark in (*queried, *initialised)] == [8, 11]
+    assert len(found) == 1
+    facts = found[0]["args"]
+    assert (facts["file"], facts["line"], facts["function"]) == (str(script), 6, "__getitem__")
+    assert facts["code"] == "def __getitem__(self, i): return torch.ones(1).cuda() if self.touch else torch.ones(1)"
+    assert (facts["origin"], facts["fork"]) == (f"{script}:8", f"{script}:12")
+    assert facts["severity"] == "error"
+    assert lanes(events)[found[0]["pid"]].endswith("DataLoader worker 0 of 1, forked")
+    assert [slice_["args"]["child may use CUDA"] for slice_ in events if slice_["name"] in ("fork", "spawn", "forkserver")] == [False] * 2 + [
+        True
+    ] * 4 + [False]
+
+
+def test_every_process_of_a_tree_is_in_it(cudaguard, write, tmp_path):
+    write(
+        "tree.py",
+        """
+        import os, subprocess, sys, torch, multiprocessing
+        def child(depth):
+            pid = os.fork()
+            if pid == 0:
+                if depth: child(depth - 1)
+                os._exit(0)
+            os.waitpid(pid, 0)
+        def nothing(): pass
+        if __name__ == "__main__":
+            child(2)
+            process = multiprocessing.get_context("fork").Process(target=nothing, name="mine")
+            process.start(); process.join()
+            subprocess.run([sys.executable, "-c", "import cudaguard, torch"], check=True)
+        """,
+    )
+    result = cudaguard("run", "--trace", "trace.json", "tree.py")
+    assert result.returncode == 0, result.stderr
+    events = check(tmp_path / "trace.json")
+    roles = sorted(re.sub(r"\[\d+\] ", "", name) for name in lanes(events).values())
+    assert roles == [
+        "-c main process",
+        *["tree.py main process"],
+        "tree.py multiprocessing.Process mine, forked",
+        *["tree.py os.fork child, forked"] * 3,
+    ]
+    parents = {event["pid"]: event["args"]["parent"] for event in named(events, "forked")}
+    depths = {pid: sum(1 for _ in _ancestors(pid, parents)) for pid in parents}
+    assert sorted(depths.values()) == [1, 1, 2, 3]
+
+
+def _ancestors(pid, parents):
+    while pid in parents:
+        pid = parents[pid]
+        yield pid
+
+
+def test_twenty_processes_that_begin_at_once_tear_no_line(tmp_path, write):
+    """They are no family: each may find the file missing, empty or begun."""
+    write("one.py", "import os, torch\nfor _ in range(20):\n    pid = os.fork()\n    if not pid: os._exit(0)\n    os.waitpid(pid, 0)\n")
+    command = [sys.executable, "-m", "cudaguard", "one.py"]
+    env = environment(CUDAGUARD_TRACE=str(tmp_path / "trace.json"), OMP_NUM_THREADS="1")
+    running = [subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) for _ in range(20)]
+    assert [process.communicate(timeout=240)[1] for process in running] == [b""] * 20
+    events = check(tmp_path / "trace.json")
+    assert sum(name.endswith("main process") for name in lanes(events).values()) == 20
+    assert len(named(events, "fork")) == len(named(events, "forked")) == 400
+
+
+def test_a_process_that_is_killed_leaves_a_readable_file(cudaguard, write, tmp_path):
+    write("killed.py", "import os, torch\nif os.fork() == 0: os._exit(0)\nos.wait()\nos.kill(os.getpid(), 9)\n")
+    assert cudaguard("run", "--trace", "trace.json", "killed.py").returncode == -9
+    assert len(named(check(tmp_path / "trace.json"), "forked")) == 1
+
+
+def test_a_second_run_goes_on_in_the_same_file(cudaguard, write, tmp_path):
+    write("one.py", "import torch\n")
+    (tmp_path / "trace.json").write_text("")  # as tempfile leaves it
+    for _ in range(2):
+        assert cudaguard("run", "--trace", "trace.json", "one.py").stderr == ""
+    assert len(lanes(check(tmp_path / "trace.json"))) == 2
+
+
+@pytest.mark.parametrize("content", ["print('my script')\n", '[{"ph": "M"}]\n'])
+def test_a_file_that_is_no_open_trace_is_left_alone(cudaguard, write, tmp_path, content):
+    (tmp_path / "mine").write_text(content)
+    result = cudaguard("run", "--trace", "mine", "-c", "import torch; print('ran')")
+    assert (result.returncode, result.stdout) == (0, "ran\n")
+    assert result.stderr == f"cudaguard: cannot write the trace {tmp_path / 'mine'}: it holds something else than a trace that can go on\n"
+    assert (tmp_path / "mine").read_text() == content
+
+
+def test_a_path_that_cannot_be_written_is_one_line_for_all_processes(cudaguard, write, tmp_path):
+    write("train.py", LOADERS)
+    trace = str(tmp_path / "no such folder" / "trace.json")
+    traced = cudaguard("run", "train.py", env={**SIMULATED, "CUDAGUARD_TRACE": trace})
+    lines = [line for line in traced.stderr.splitlines() if line.startswith("cudaguard: ")]
+    assert lines == [f"cudaguard: cannot write the trace {trace}: No such file or directory"]
+    assert traced.returncode == 1
+    assert "CudaForkError" in traced.stderr  # the guard itself goes on
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(cudaguard):
+    result = cudaguard("run", "--trace", "/dev/full", "-c", "import torch; print('ran')")
+    assert (result.returncode, result.stdout) == (0, "ran\n")
+    assert result.stderr == "cudaguard: cannot write the trace /dev/full: No space left on device\n"
+
+
+def test_names_and_code_of_any_script_are_json(cudaguard, write, tmp_path):
+    name = 'e\u0301t\u00e9 "1".py'
+    write(name, 'import os, torch\n\nif os.fork() == 0: os._exit(0)  # \u00e9 \U0001f600 "\\\nos.wait()\n')
+    assert cudaguard("run", "--trace", "trace.json", name, env={"PYTHONUTF8": "1"}).returncode == 0
+    events = check(tmp_path / "trace.json")
+    assert named(events, "fork")[0]["args"]["code"].endswith('# \u00e9 \U0001f600 "\\')
+    assert set(map(str.isascii, (tmp_path / "trace.json").read_text("utf-8").splitlines())) == {True}
+    assert any(lane.startswith(name) for lane in lanes(events).values())
+
+
+def test_without_a_trace_nothing_is_written_or_loaded(cudaguard, write, tmp_path):
+    write(
+        "plain.py",
+        """
+        import sys
+        before = set(sys.modules)
+        from cudaguard import _trace
+        _trace.started()
+        assert _trace.depart("fork", None) is None
+        print(sorted(set(sys.modules) - before))
+        """,
+    )
+    result = cudaguard("plain.py")
+    assert eval(result.stdout) in ([], ["cudaguard._trace"])
+    assert [path.name for path in tmp_path.iterdir()] == ["plain.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "tell"),
+        ('[{"name": "a"}', "torn"),
+        ('[{"name": "a"}\n', "ph"),
+        ('[{"name": "x", "cat": "c", "ph": "i", "s": "t", "ts": 1, "pid": 1, "tid": 1}\n', "process_name|'x'"),
+    ],
+)
+def test_the_checker_itself_finds_what_is_wrong(tmp_path, text, wrong):
+    (tmp_path / "trace.json").write_text(text)
+    with pytest.raises(AssertionError, match=wrong):
+        check(tmp_path / "trace.json")
+
+
+def test_the_checker_finds_arrows_without_an_end(tmp_path):
+    lane = '[{"name": "process_name", "cat": "c", "ph": "M", "ts": 1, "pid": 1, "tid": 1, "args": {"name": "a"}}\n'
+    slice_ = ',{"name": "fork", "cat": "c", "ph": "X", "ts": 1, "dur": 3, "pid": 1, "tid": 1}\n'
+    arrow = ',{"name": "child", "cat": "c", "ph": "s", "ts": 2, "pid": 1, "tid": 1, "id": 5}\n'
+    (tmp_path / "trace.json").write_text(lane + slice_ + arrow)
+    assert len(read(tmp_path / "trace.json")) == 3
+    with pytest.raises(AssertionError):
+        check(tmp_path / "trace.json")
+    assert check(tmp_path / "trace.json", loose=1)

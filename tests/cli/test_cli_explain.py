@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import environment
+from command_line import environment
 
 SLUGS = [
     "fork-after-init", "inherited-tensor", "foreign-library", "worker-died", "lost-gpu", "unsendable-output", "pin-cuda-output",

@@ -9,7 +9,7 @@ import time
 import zipfile
 
 import pytest
-from conftest import environment
+from command_line import environment
 
 SHOW = """\
 import json, sys

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import environment
+from command_line import environment
 from trace_format import check, lanes, named, read
 
 LOADERS = """\

@@ -119,6 +119,8 @@ def _cpu_worker(case: Case) -> str:
 
 
 def _move_in_parent(case: Case) -> str:
+    if case.fork is None:
+        return _lines("Move it in the process that uses it:", '    x = x.to("cuda", non_blocking=True)')
     targets = loop_targets(case.fork.code if case.fork else "")
     moves = [f'        {name} = {name}.to("cuda", non_blocking=True)' for name in targets]
     head = case.fork.code if targets and case.fork else "for batch in loader:"
@@ -131,9 +133,8 @@ def _move_in_parent(case: Case) -> str:
 
 def _copy_dataset(case: Case) -> str:
     place = _where(case.origin.site if case.origin else None)
-    lines = (
-        [f"Keep the dataset on the CPU, {place}:", f"    {without_cuda(case.origin.site.code)}"] if case.origin else ["Keep the dataset on the CPU."]
-    )
+    code = without_cuda(case.origin.site.code) if case.origin and case.slug not in CROSSINGS else ""
+    lines = [f"Keep the dataset on the CPU, {place}:", f"    {code}"] if code else ["Keep the dataset on the CPU,"]
     return _lines(*lines, "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers.")
 
 

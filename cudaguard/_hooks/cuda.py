@@ -99,8 +99,8 @@ def _ask(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 @safe(True)
 def _before() -> bool:
-    """Whether there is nothing to look for after the call: CUDA is up already."""
-    return _notice.bad() is None and _notice.woken()
+    """Whether there is nothing to look for after the call: CUDA is up already, or torch asks while it initialises."""
+    return getattr(_inside, "busy", False) or (_notice.bad() is None and _notice.woken())
 
 
 @safe(None)

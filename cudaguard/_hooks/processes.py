@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .. import _places
 from .._respond import safe
 from . import _notice
 from ._explain import explain
@@ -66,9 +67,7 @@ def explaining(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except Exception as error:
             better = explain(error)
-            if better is error:
-                raise
-            raise better from error
+            raise better.with_traceback(_places.trimmed(error.__traceback__)) from better.__cause__
 
     return explained
 

@@ -115,6 +115,9 @@ def _cpu_worker(case: Case) -> str:
     kept = without_cuda(code)
     if kept == code or not kept:
         return f"Let the worker stay on the CPU: take what {_where(case.touch)} needs from the GPU out of the dataset."
+    left, _, right = kept.partition(" = ")
+    if left == right:
+        return f"Stay on the CPU in the worker: delete {_where(case.touch)}."
     return _lines(f"Build it on the CPU in the worker, {_where(case.touch)}:", f"    {kept}")
 
 

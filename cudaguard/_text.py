@@ -22,7 +22,7 @@ MAKERS = {
     "datasets": "datasets.map",
 }
 HALVES = ("cpu-worker", "move-in-parent")  # two halves of one fix
-VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver", DRIVER: "woke the CUDA driver"}
+VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver (as is_available() does)", DRIVER: "woken the CUDA driver"}
 DID = {INITIALISED: "started", QUERIED: "queried"}
 
 
@@ -60,8 +60,8 @@ def short(file: str) -> str:
 # What happened where no fork is to blame. {who} is the process, {detail} the part to blame.
 MORE = {
     "worker-died": [
-        "It then died without an exception, so nobody knows why. If it touched CUDA, that may be the reason; a crash in",
-        "native code, or the system ending it for want of memory, looks the same.",
+        "Nobody knows whether that is why: it left no exception. A crash in native code looks the same, and so does the",
+        "system ending a process for want of memory.",
     ],
     "lost-gpu": ["Here the driver even says that there is no GPU, so a program that asks would quietly take the CPU."],
 }
@@ -82,13 +82,13 @@ STORIES = {
 def _story(finding: Finding) -> list[str]:
     """What happened, for somebody who has never heard of a fork."""
     if finding.slug in STORIES:
-        who = f"Process {finding.pid} ({_child(finding)})"
+        who = f"{_child(finding)}, process {finding.pid},"
         return [line.format(who=who, detail=finding.detail or "its output") for line in STORIES[finding.slug]]
-    verb = VERBS.get(finding.tier or "", "started CUDA")
     woke = finding.origin.pid if finding.origin else finding.ppid
+    deed = "died" if finding.slug == "worker-died" else "touched CUDA"
     lines = [
-        f"Process {woke} {verb}. Process {finding.pid} ({_child(finding)}) was then forked from it: it began as a copy of",
-        "that process's memory. CUDA does not survive being copied, so no process made this way can use the GPU.",
+        f"{_child(finding)}, process {finding.pid}, {deed}. It was forked from process {woke}, which had {VERBS[finding.tier or INITIALISED]}",
+        "by then. A forked process is a copy, and CUDA does not survive being copied: the copy cannot use the GPU.",
     ]
     return lines + MORE.get(finding.slug, []) if finding.tier else []
 
@@ -97,7 +97,7 @@ def _child(finding: Finding) -> str:
     name = MAKERS.get(finding.maker or "", finding.maker or "unknown")
     if finding.worker:
         return f"{name} worker {finding.worker.id} of {finding.worker.num_workers}"
-    return f"made by {name}"
+    return f"A child made by {name}"
 
 
 def _places(finding: Finding) -> list[str]:

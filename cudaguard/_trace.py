@@ -193,7 +193,8 @@ def _emit(*events: Event) -> None:
 
 
 def _lane() -> Event:
-    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{_name()} [{os.getpid()}] {_role}"}}
+    # What differs comes first: a viewer cuts long names.
+    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{_role} ({_name()}, {os.getpid()})"}}
 
 
 def _append(path: str, events: list[Event]) -> None:

@@ -60,6 +60,12 @@ def test_an_archive_and_compiled_code_run(cudaguard, write, tmp_path, python):
     assert cudaguard("late.pyc").stdout == "compiled\n"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="-P came with Python 3.11")
+def test_sys_path_is_left_alone_where_python_puts_nothing_there(python, cudaguard, write):
+    write("first.py", "import sys; print(sys.path)")
+    assert cudaguard("run", "first.py", flags=("-P",)).stdout == python("first.py", flags=("-P",)).stdout != ""
+
+
 @pytest.mark.parametrize(
     "code",
     [

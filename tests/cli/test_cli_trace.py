@@ -33,10 +33,10 @@ def test_loaders_of_every_start_method(cudaguard, write, tmp_path):
     result = cudaguard("run", "--trace", "trace.json", "train.py", env=SIMULATED)
     assert "CudaForkError" in result.stderr
     events = check(tmp_path / "trace.json")
-    roles = sorted(re.sub(r"^train\.py \[\d+\] ", "", name) for name in lanes(events).values())
+    roles = sorted(re.sub(r" \(train\.py, \d+\)$", "", name) for name in lanes(events).values())
     pairs = [f"DataLoader worker {i} of 2, {how}" for how in ("forked", "made by the fork server", "spawned") for i in (0, 1)]
     assert roles == sorted([*pairs, "DataLoader worker 0 of 1, forked", "main process"])
-    assert all(f"[{pid}]" in name for pid, name in lanes(events).items())
+    assert all(f", {pid})" in name for pid, name in lanes(events).items())
 
 
 def test_marks_say_what_and_where(cudaguard, write, tmp_path):
@@ -51,7 +51,7 @@ def test_marks_say_what_and_where(cudaguard, write, tmp_path):
     assert facts["code"] == "def __getitem__(self, i): return torch.ones(1).cuda() if self.touch else torch.ones(1)"
     assert (facts["origin"], facts["fork"]) == (f"{script}:8", f"{script}:12")
     assert facts["severity"] == "error"
-    assert lanes(events)[found[0]["pid"]].endswith("DataLoader worker 0 of 1, forked")
+    assert lanes(events)[found[0]["pid"]].startswith("DataLoader worker 0 of 1, forked (train.py, ")
     assert [slice_["args"]["child may use CUDA"] for slice_ in events if slice_["name"] in ("fork", "spawn", "forkserver")] == [False] * 2 + [
         True
     ] * 4 + [False]
@@ -79,13 +79,9 @@ def test_every_process_of_a_tree_is_in_it(cudaguard, write, tmp_path):
     result = cudaguard("run", "--trace", "trace.json", "tree.py")
     assert result.returncode == 0, result.stderr
     events = check(tmp_path / "trace.json")
-    roles = sorted(re.sub(r"\[\d+\] ", "", name) for name in lanes(events).values())
-    assert roles == [
-        "-c main process",
-        *["tree.py main process"],
-        "tree.py multiprocessing.Process mine, forked",
-        *["tree.py os.fork child, forked"] * 3,
-    ]
+    roles = sorted(re.sub(r", \d+\)$", ")", name) for name in lanes(events).values())
+    family = ["multiprocessing.Process mine, forked", *["os.fork child, forked"] * 3]
+    assert roles == ["main process (-c)", "main process (tree.py)", *(f"{role} (tree.py)" for role in family)]
     parents = {event["pid"]: event["args"]["parent"] for event in named(events, "forked")}
     depths = {pid: sum(1 for _ in _ancestors(pid, parents)) for pid in parents}
     assert sorted(depths.values()) == [1, 1, 2, 3]
@@ -105,7 +101,7 @@ def test_twenty_processes_that_begin_at_once_tear_no_line(tmp_path, write):
     running = [subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) for _ in range(20)]
     assert [process.communicate(timeout=240)[1] for process in running] == [b""] * 20
     events = check(tmp_path / "trace.json")
-    assert sum(name.endswith("main process") for name in lanes(events).values()) == 20
+    assert sum(name.startswith("main process") for name in lanes(events).values()) == 20
     assert len(named(events, "fork")) == len(named(events, "forked")) == 400
 
 
@@ -156,7 +152,7 @@ def test_names_and_code_of_any_script_are_json(cudaguard, write, tmp_path):
     events = check(tmp_path / "trace.json")
     assert named(events, "fork")[0]["args"]["code"].endswith('# \u00e9 \U0001f600 "\\')
     assert set(map(str.isascii, (tmp_path / "trace.json").read_text("utf-8").splitlines())) == {True}
-    assert any(lane.startswith(name) for lane in lanes(events).values())
+    assert any(f"({name}, " in lane for lane in lanes(events).values())
 
 
 def test_without_a_trace_nothing_is_written_or_loaded(cudaguard, write, tmp_path):

@@ -168,7 +168,7 @@ def _note_late() -> None:
     from . import _driver, _journal, _places
 
     cuda: Any = sys.modules.get("torch.cuda")
-    up = _driver.up() or getattr(cuda, "_initialized", False)
+    up = _driver.up() or getattr(cuda, "_initialized", False) or (cuda is not None and cuda._is_in_bad_fork())
     book = _journal.current
     if up and not book.steps and not book.forks and book.late is None:
         book.late = _journal.Late(os.getpid(), _places.here())

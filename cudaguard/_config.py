@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 MODES = ("off", "record", "warn", "error", "reroute", "respawn")
 SHORT = {"0": "off", "1": "error"}
-NOT_BUILT = frozenset({"reroute", "respawn"})  # these act as `error`, and the first error text says so
+NOT_BUILT = frozenset({"respawn"})  # these act as `error`, and the first error text says so
 DEFAULT_COPY_LIMIT = 1 << 30  # bytes
 
 

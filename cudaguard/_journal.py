@@ -40,7 +40,7 @@ class Fork(NamedTuple):
     cut: tuple[Frame, ...] = ()  # the part of it that was an earlier parent's already
     default_method: str | None = None  # the program's own choice for multiprocessing, where it made one
     visible: str | None = None  # CUDA_VISIBLE_DEVICES then: a child may hide the GPU from itself
-    seen: bool = True  # False for a fork made by C code, past Python's hooks
+    unseen: str | None = None  # who forked, where no hook saw it: `c-fork`, or `unknown`
 
     @property
     def site(self) -> Site:
@@ -50,7 +50,7 @@ class Fork(NamedTuple):
     @property
     def maker(self) -> str:
         """Who forked."""
-        return _makers.maker(self.site.stack) if self.seen else "c-fork"
+        return self.unseen or _makers.maker(self.site.stack)
 
     @property
     def start_method(self) -> str:
@@ -130,7 +130,7 @@ class Journal:
 
     def adopt(self) -> None:
         """Note a fork that no hook saw: only the pid tells of it."""
-        self.forked(Fork(self.pid, os.getpid(), self.tier(), seen=False))
+        self.forked(Fork(self.pid, os.getpid(), self.tier(), unseen="c-fork"))
 
     def bad_fork(self) -> Fork | None:
         """The first fork of this process's own line that was made while CUDA was up."""

@@ -23,6 +23,7 @@ MAKERS = {
 }
 HALVES = ("cpu-worker", "move-in-parent")  # two halves of one fix
 VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver (as is_available() does)", DRIVER: "woken the CUDA driver"}
+UNSEEN = {"c-fork": "by C code, unseen by Python", "unknown": "not seen: before cudaguard came on"}
 DID = {INITIALISED: "started", QUERIED: "queried"}
 
 
@@ -106,7 +107,7 @@ def _places(finding: Finding) -> list[str]:
         made = "forked" if finding.start_method == "fork" else "started"
         rows += _row(made, finding.fork, f"makes process {finding.pid}")
     elif finding.tier and finding.slug not in STORIES:
-        rows += _entry("forked", "by C code, unseen by Python", f"makes process {finding.pid}")
+        rows += _entry("forked", UNSEEN.get(finding.maker or "", UNSEEN["unknown"]), f"makes process {finding.pid}")
     return rows + (_touch(finding.touch) if finding.touch else [])
 
 
@@ -125,9 +126,10 @@ def _step(step: Step) -> list[str]:
 
 def _unseen(finding: Finding) -> list[str]:
     if finding.late is None:
-        return []
+        return _entry("started", "not seen: it was still starting, or the guard was off", f"process {finding.ppid}") if finding.tier else []
     came = f"cudaguard came on later, at {place(finding.late.site)}; import it first"
-    return [*_entry("started", "not seen", f"process {finding.late.pid}"), " " * 14 + came]
+    woke = finding.ppid if finding.late.pid == finding.pid else finding.late.pid
+    return [*_entry("started", "not seen", f"process {woke}"), " " * 14 + came]
 
 
 def _touch(touch: Touch) -> list[str]:

@@ -158,9 +158,9 @@ def _line(journal: Journal, bad: Fork) -> set[int]:
 
 def _fork_site(journal: Journal, bad: Fork) -> Site | None:
     """Where the first bad fork was made, with the stacks of the later ones after it; None where no hook saw it."""
-    if not bad.seen:
+    if bad.unseen:
         return None
-    later = [fork for fork in journal.forks[journal.forks.index(bad) + 1 :] if fork.seen]
+    later = [fork for fork in journal.forks[journal.forks.index(bad) + 1 :] if not fork.unseen]
     return bad.site._replace(stack=sum((fork.site.stack for fork in later), bad.site.stack))
 
 

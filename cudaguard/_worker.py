@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from typing import Any, NamedTuple
+
+from . import _config
 
 
 class Loop(NamedTuple):
@@ -46,3 +49,7 @@ def _prepare(loop: Loop, original: Any, args: tuple[Any, ...], kwargs: dict[str,
     from ._hooks import edges
 
     edges.enter_worker(loop.module, inspect.signature(original), args, kwargs)
+    if _config.current().mode == "reroute" or "cudaguard._reroute._plan" in sys.modules:
+        from ._reroute import _child
+
+        _child.enter()

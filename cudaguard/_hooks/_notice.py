@@ -34,6 +34,12 @@ def call(original: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         _running -= 1
 
 
+def forked() -> None:
+    """Go on in a child: the calls that other threads were in did not come along."""
+    global _running
+    _running = 0
+
+
 def journal() -> Journal:
     """This process's journal; a fork that no hook saw is noticed here, by pid."""
     book = _journal.current
@@ -62,7 +68,7 @@ def bad() -> Fork | None:
     book = journal()
     fork = book.bad_fork()
     if fork is None and flagged():
-        last = book.forks[-1] if book.forks else Fork(os.getppid(), os.getpid(), None, seen=False)
+        last = book.forks[-1] if book.forks else Fork(os.getppid(), os.getpid(), None, unseen="unknown")
         fork = last._replace(tier=book.tier() or _journal.QUERIED)
         book.forks = [*book.forks[:-1], fork]
     return fork

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import _journal, _places, _respond, _trace
+from .. import _driver, _journal, _places, _respond, _trace
 from .._journal import Fork
 from .._respond import safe
 from . import _notice
@@ -47,7 +47,7 @@ def _tier() -> str | None:
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and getattr(cuda, "_initialized", False):
         return _journal.INITIALISED
-    return _journal.current.tier()
+    return _journal.current.tier() or (_journal.DRIVER if _driver.up() else None)  # up, while another thread is still in the call
 
 
 def _default_method() -> str | None:
@@ -71,9 +71,19 @@ def _after_in_child() -> None:
     if fork is not None:
         _pending.fork = None
         _journal.current.forked(fork._replace(pid=os.getpid()))
+        _notice.forked()
         _respond.forked()
+        _free_lock()
         _explain_last_words()
         _trace.arrived(getattr(_pending, "ticket", None))
+
+
+def _free_lock() -> None:
+    """Replace torch's lock if another thread of the parent was initialising: here nobody would ever release it."""
+    cuda = sys.modules.get("torch.cuda")
+    lock = getattr(cuda, "_initialization_lock", None)
+    if lock is not None and lock.locked():
+        setattr(cuda, "_initialization_lock", type(lock)())  # noqa: B010  # a module of torch's, not ours
 
 
 def _explain_last_words() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import _worker
 from .._worker import STATEFUL, TORCH, Loop
+from . import iterators
 from ._patch import Patches
 
 LOOPS: dict[Loop, Callable[..., None]] = {TORCH: _worker.torch_loop, STATEFUL: _worker.stateful_loop}
@@ -16,11 +17,13 @@ LOOPS: dict[Loop, Callable[..., None]] = {TORCH: _worker.torch_loop, STATEFUL: _
 def install_torch(patches: Patches) -> None:
     """Guard torch's DataLoader."""
     _install(patches, TORCH)
+    iterators.install(patches, "torch.utils.data.dataloader")
 
 
 def install_stateful(patches: Patches) -> None:
     """Guard torchdata's StatefulDataLoader."""
     _install(patches, STATEFUL)
+    iterators.install(patches, STATEFUL.holder)
 
 
 def _install(patches: Patches, loop: Loop) -> None:

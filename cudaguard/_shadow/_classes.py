@@ -46,9 +46,12 @@ def base_of(kind: type) -> type:
     return kind._base if issubclass(kind, Shadow) else kind
 
 
-def class_for(base: type, place: int) -> type:
-    """The shadow class of an ordinary class on a device, in this era."""
-    key = (base, place, state.era)
+HELD = -1  # the era of inherited data that somebody made usable in this process: the first use brings it into the present
+
+
+def class_for(base: type, place: int, era: int | None = None) -> type:
+    """The shadow class of an ordinary class on a device, in this era unless another is said."""
+    key = (base, place, state.era if era is None else era)
     return _made.get(key) or _make(*key)
 
 
@@ -59,7 +62,7 @@ def _make(base: type, place: int, era: int) -> type:
     made = type(base)(base.__name__, _bases(base), body)
     _made[(base, place, era)] = made
     if issubclass(base, Tensor):
-        made._plain = made if base is Tensor else class_for(Tensor, place)  # type: ignore[attr-defined]
+        made._plain = made if base is Tensor else class_for(Tensor, place, era)  # type: ignore[attr-defined]
     for listener in on_new_class:
         listener(made)
     return made
@@ -74,6 +77,21 @@ def _bases(base: type) -> tuple[type, ...]:
 
 stand_ins: dict[type, type] = {}  # ordinary class -> what shadows it; filled by their modules, the most derived class first
 on_new_class: list[Callable[[type], None]] = []
+
+
+def hold(value: T, place: int) -> T:
+    """Say that a tensor is on ``cuda:place`` and was inherited, but has data that can be used here: its first use is told to the policy."""
+    value.__class__ = class_for(base_of(type(value)), place, HELD)  # type: ignore[assignment]
+    return value
+
+
+def waken(value: Any, call: str) -> None:
+    """A shadow of another era is used. Held data comes into this era; all else is the policy's to refuse."""
+    if value._era != HELD:
+        state.policy.inherited(call)
+        raise AssertionError("the policy let an inherited tensor pass")
+    state.policy.held(call)
+    tag(value, value._place)
 
 
 def tag(value: T, place: int | None) -> T:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._classes import Shadow, base_of, on_new_class, tag
+from cudaguard._shadow._classes import Shadow, base_of, on_new_class, tag, waken
 from cudaguard._shadow._devices import arrive
 from cudaguard._shadow._errors import driver_error
 from cudaguard._shadow._patch import put
@@ -44,7 +44,7 @@ def share(storage: Any) -> tuple[Any, ...]:
     """``UntypedStorage._share_cuda_``: (device, handle, size, offset, and four parts of a reference counter)."""
     settle()
     if storage._era != state.era:
-        state.policy.inherited("torch.UntypedStorage._share_cuda_")
+        waken(storage, "torch.UntypedStorage._share_cuda_")
     if getattr(storage, "_received", False):
         raise RuntimeError(_RESENT)
     if storage.nbytes() == 0:
@@ -88,7 +88,7 @@ def _reduce(tensor: Any) -> Any:
 
     settle()
     if tensor._era != state.era:
-        state.policy.inherited("torch.multiprocessing.reductions.reduce_tensor")
+        waken(tensor, "torch.multiprocessing.reductions.reduce_tensor")
     function, args = reduce_tensor(tensor)
     return function, _plainly(args)
 

@@ -34,7 +34,7 @@ def arrive(device: Any) -> int | None:
     index = cuda_index(device)
     if index is not None:
         settle()
-        state.policy.initialise()
+        state.policy.arrive()
         check(index)
     return index
 
@@ -44,7 +44,7 @@ def arrive_raw(device: Any, call: str) -> int | None:
     index = cuda_index(device)
     if index is not None:
         settle()
-        state.policy.raw(call)
+        state.policy.arrive(call)
         check(index)
     return index
 

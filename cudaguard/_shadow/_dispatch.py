@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cudaguard._shadow import _mixing, _ops
-from cudaguard._shadow._classes import Shadow, Tensor, tag_all
+from cudaguard._shadow._classes import Shadow, Tensor, tag_all, waken
 from cudaguard._shadow._state import settle, state
 
 run: Callable[..., Any] = torch._C._disabled_torch_function_impl  # (func, types, args, kwargs) without subclass dispatch
@@ -68,8 +68,12 @@ def _inherited(func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs:
     """A tensor of an earlier era: its shape and its dropping are fine, its data is another process's memory."""
     if func in passive:
         return run(func, types, args, kwargs or {})
-    state.policy.inherited(name_of(func))
-    raise AssertionError("the policy let an inherited tensor pass")
+    old = [leaf for leaf in _mixing.leaves((args, kwargs or {})) if isinstance(leaf, Shadow) and leaf._era != state.era]
+    if not old:
+        state.policy.inherited(name_of(func))
+    for leaf in old:
+        waken(leaf, name_of(func))
+    return func(*args, **(kwargs or {}))  # all of this era now: dispatch anew
 
 
 def name_of(func: Any) -> str:

@@ -64,6 +64,16 @@ class Policy:
     def raw(self, call: str) -> None:
         """A door that goes straight to the driver, past torch: pass, or raise what the driver would."""
 
+    def arrive(self, call: str = "") -> None:
+        """Something is put on a device: by the lazy door, or by a raw one that says its name."""
+        if call:
+            self.raw(call)
+        else:
+            self.initialise()
+
+    def held(self, call: str) -> None:
+        """Data of an earlier era that was made usable here (see `_classes.HELD`) is used for the first time."""
+
     def inherited(self, call: str) -> None:
         """A tensor of an earlier era is used. Must raise: its memory belongs to another process."""
         raise driver_error("initialization error")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._classes import Shadow, base_of, stand_ins, tag
+from cudaguard._shadow._classes import Shadow, base_of, stand_ins, tag, waken
 from cudaguard._shadow._devices import arrive
 from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
@@ -50,7 +50,7 @@ class ShadowStorage(Shadow, Untyped):
 def ready(storage: Any) -> None:
     settle()
     if storage._era != state.era:
-        state.policy.inherited("torch.UntypedStorage")
+        waken(storage, "torch.UntypedStorage")
 
 
 def _new(original: Any) -> Any:
@@ -63,6 +63,17 @@ def _new(original: Any) -> Any:
         return tag(original(base_of(cls), *args, **kwargs), place)
 
     return new
+
+
+def _shared(original: Any) -> Any:
+    """Where a loader's worker collates. Shared from the start: what crosses processes is moved there anyway."""
+
+    def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
+        place = arrive(device)
+        made = original.__func__(base_of(cls), size, device="cpu")
+        return made if place is None else tag(made, place)
+
+    return classmethod(_new_shared)
 
 
 def _wrapped(original: Any) -> Any:
@@ -81,6 +92,7 @@ def _wrapped(original: Any) -> Any:
 
 def install() -> None:
     put(Untyped, "__new__", staticmethod(_new(Untyped.__new__)))
+    put(Untyped, "_new_shared", _shared(Untyped._new_shared))
     wrap(torch.storage.TypedStorage, "_new_wrapped_storage", _wrapped)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cudaguard._shadow import _dispatch, _tables
-from cudaguard._shadow._classes import Shadow, Tensor, base_of, class_for, place_of, stand_ins, tag
+from cudaguard._shadow._classes import Shadow, Tensor, base_of, class_for, place_of, stand_ins, tag, waken
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import dress
 from cudaguard._shadow._state import settle, state
@@ -27,7 +27,7 @@ def ready(self: Any, call: str) -> None:
     """For the methods that do not go through dispatch: is this tensor ours to use?"""
     settle()
     if self._era != state.era:
-        state.policy.inherited(call)
+        waken(self, call)
 
 
 def type_name(self: Tensor) -> str:

@@ -1,0 +1,50 @@
+"""Reroute: in a worker that cannot use CUDA, what goes to the GPU stays on the CPU, and arrives on the GPU in the main process.
+
+    parent   plan   → before the workers start: what is known of the GPUs, copies of the GPU data that the dataset holds
+    worker   child  → the shadow answers in place of CUDA; outputs are packed into a parcel
+    parent   parcel → opened in the main thread, after pinning; each leaf goes to its device
+
+Importing this package loads none of that.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TypeVar
+
+from .. import _config
+
+L = TypeVar("L")
+
+marked: weakref.WeakSet[object] = weakref.WeakSet()  # loaders that are rerouted whatever the mode
+
+
+class Crossing:
+    """What a worker of a rerouted loader may send in place of an output."""
+
+    __slots__ = ()
+
+    def delivered(self) -> object:
+        """The output, for the program. Called in the parent's main thread, after pinning."""
+        raise NotImplementedError
+
+
+def reroute(loader: L) -> L:
+    """Reroute one loader whatever the mode: workers that cannot use CUDA stay on the CPU, their batches arrive on the GPU.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader` or torchdata's `StatefulDataLoader`; iterators made before the call stay as they are.
+
+    Returns the same loader. `CUDAGUARD=off` and :func:`cudaguard.disable` win: then nothing is rerouted.
+    Raises TypeError for anything that is no loader.
+    """
+    if not all(hasattr(loader, name) for name in ("dataset", "collate_fn", "num_workers", "__iter__")):
+        raise TypeError(f"reroute() takes a DataLoader, not {type(loader).__name__}")
+    marked.add(loader)
+    return loader
+
+
+def wanted(loader: object) -> bool:
+    """Whether the workers of this loader are to be rerouted."""
+    mode = _config.current().mode
+    return mode == "reroute" or (mode != "off" and loader in marked)

@@ -1,0 +1,121 @@
+"""The worker: the shadow takes CUDA's place where CUDA cannot work, and outputs with CUDA data in them leave as parcels."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import _config, _driver, _places, _respond, _shadow
+from .._hooks import _notice
+from .._journal import INITIALISED
+from .._respond import safe
+from . import _delivery, _note, _parcel, _plan, _snapshot
+from ._note import Notes
+from ._policy import Rerouted
+
+notes = Notes()
+_begun = False
+
+
+@safe(None)
+def enter() -> None:
+    """Called in a worker before its loop runs, if its loader is rerouted."""
+    begin(_plan.current())
+    kind = torch.utils.data._DatasetKind
+    original = kind.create_fetcher
+
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        fetcher = original(*args, **kwargs)
+        fetcher.fetch = _packing(fetcher.fetch)
+        return fetcher
+
+    kind.create_fetcher = staticmethod(create_fetcher)
+
+
+def begin(plan: _plan.Plan | None) -> None:
+    """Let the shadow answer here, if this process was forked while CUDA was up. Once a process."""
+    global _begun
+    if _begun:
+        return
+    _begun = True
+    _config.use(_config.current()._replace(mode="reroute"))
+    if _notice.bad() is not None:
+        snapshot = plan.snapshot if plan is not None and plan.snapshot is not None else _snapshot.take()
+        _stand_in(snapshot)
+
+
+def _stand_in(snapshot: _snapshot.Snapshot) -> None:
+    from .._shadow import _runtime  # patches nothing before it is installed
+
+    _shadow.install(Rerouted(snapshot, notes.noted, _note.refused))
+    torch.cuda._queued_calls.clear()  # of the parent's initialisation
+    _runtime.init()
+    torch.cuda._initialized = True
+
+
+def _packing(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fetch)
+    def packed(*args: Any, **kwargs: Any) -> Any:
+        return _packed(fetch(*args, **kwargs))
+
+    return packed
+
+
+def _packed(data: Any) -> Any:
+    """The output as it should cross. What cannot be pickled goes on as it is: the queue's own hook says why."""
+    if not _used():
+        return data
+    try:
+        parcel = _parcel.pack(data)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+        _own(error)
+        return data
+    return _labelled(data, parcel)
+
+
+@safe(None)
+def _own(error: Exception) -> None:
+    """An error of the guard's own is no fault of the output's."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if _places.kind(last.filename) == _places.GUARD and not isinstance(error, pickle.PicklingError):
+        raise error
+
+
+def _used() -> bool:
+    """Whether anything can be on a GPU in this worker: a worker that stays on the CPU pays for this question alone."""
+    return notes.used if _begun and _notice.bad() is not None else torch.cuda.is_initialized() or _driver.up()
+
+
+def _labelled(data: Any, parcel: Any) -> Any:
+    told = _told(0 if parcel is None else parcel.size())
+    if parcel is None:
+        return _delivery.Noted(data, told) if told[1] else data
+    parcel.places = told[0]
+    return _delivery.Noted(parcel, told) if told[1] else parcel
+
+
+@safe(((), []))
+def _told(size: int) -> tuple[tuple[_delivery.Place, ...], list[_delivery.Told]]:
+    """The lines of this batch, and what the parent should hear of for the first time."""
+    if size and _notice.bad() is None and not notes.known:
+        _healthy()
+    places, new = notes.taken()
+    for finding in new:
+        _respond.respond(finding)
+    return places, [(finding.as_dict(), _delivery.line(finding, size)) for finding in new]
+
+
+def _healthy() -> None:
+    """A worker with a GPU of its own: the line is the one that initialised CUDA here."""
+    book = _notice.journal()
+    step = next((s for s in book.steps if s.pid == book.pid and s.tier == INITIALISED), None)
+    site = step.site if step else _notice.site()
+    notes.now[site.file, site.line] = None
+    notes.add((site.file, site.line), site, step.call if step else "")
+
+

@@ -1,0 +1,107 @@
+"""The parent's side: parcels are opened in the main thread, and each line that was rerouted is told once."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+from .. import _advice, _respond, _text
+from .._respond import safe
+from .._verdict import Finding
+from . import Crossing
+
+Place = tuple[str, int]  # file, line
+Told = tuple[dict[str, object], str]
+
+
+class Noted(Crossing):
+    """An output with news: the first batch of a line that was rerouted. What is in it crosses as it would without."""
+
+    def __init__(self, data: Any, news: tuple[tuple[Place, ...], list[Told]]) -> None:
+        self.data, self.news = data, news
+
+    def pin_memory(self, device: Any = None) -> Noted:
+        """What torch's pin thread calls."""
+        from torch.utils.data._utils.pin_memory import pin_memory
+
+        return Noted(pin_memory(self.data, device), self.news)
+
+    def delivered(self) -> Any:
+        """Tell the news, and deliver what is inside."""
+        _hear(self.news[1])
+        return self.data.delivered() if isinstance(self.data, Crossing) else self.data
+
+
+class Tally:
+    """Batches and bytes that one line's data came in."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.batches, self.bytes = where, 0, 0
+
+
+tallies: dict[Place, Tally] = {}  # lines that were told on stderr
+_heard: set[Place] = set()
+_pid = 0
+
+
+@safe(None)
+def _hear(news: list[Told]) -> None:
+    for finding, line in news:
+        touch: Any = finding["touch"] or {}
+        place = touch.get("file"), touch.get("line")
+        if place in _heard:
+            continue
+        _heard.add(place)
+        _respond.received(finding, line)
+        if finding["tier"] and finding["fork"] and line:
+            tallies[place] = Tally(_text.short(str(place[0])) + f":{place[1]}")
+            _at_exit()
+            print(line, file=sys.stderr)
+
+
+def _at_exit() -> None:
+    global _pid
+    if _pid != os.getpid():
+        _pid = os.getpid()
+        atexit.register(_summary)
+
+
+@safe(None)
+def counted(places: tuple[Place, ...], size: int) -> None:
+    """A batch of so many bytes was moved to the GPU, for these lines."""
+    for place in places:
+        if place in tallies:
+            tallies[place].batches += 1
+            tallies[place].bytes += size
+
+
+def _summary() -> None:
+    """At the parent's exit: how much was rerouted."""
+    if _pid != os.getpid():
+        return
+    for tally in tallies.values():
+        if tally.batches:
+            print(f"cudaguard: rerouted {tally.where}: {tally.batches} batches, {human(tally.bytes)} in all", file=sys.stderr)
+
+
+def line(finding: Finding, size: int) -> str:
+    """One line for a terminal: where, what became of it, and the permanent fix. `size` is the bytes of a batch that move."""
+    site = finding.touch.site if finding.touch else None
+    if site is None:
+        return ""
+    kept = _advice.without_cuda(site.code)
+    fix = f"write `{kept}` there" if kept and kept != site.code else "take the GPU out of that line"
+    batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
+    move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
+    return f"cudaguard: rerouted {_text.place(site)}: `{site.code}` stays on the CPU in the worker; {batch}. For good: {fix}{move}"
+
+
+def human(size: float) -> str:
+    """Bytes for people: 1.5 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return ""

@@ -1,0 +1,92 @@
+"""The worker's side of the story: at which lines something went to the GPU, each noted once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+from .. import _calls, _places, _respond, _verdict
+from .._hooks import _notice
+from .._journal import Fork
+from .._places import GUARD, STANDARD, TORCH, USER, Site
+from .._verdict import Finding, Touch
+from ..errors import CudaForkError
+from ._delivery import Place
+
+class Notes:
+    """What one worker has noted. `now` are the lines of the batch in hand, `new` what the parent has not heard of yet."""
+
+    def __init__(self) -> None:
+        self.known: dict[Place, Finding] = {}
+        self.now: dict[Place, None] = {}
+        self.new: list[Finding] = []
+        self.used = False  # has anything gone to the GPU yet? Until then no output needs a look
+
+    def noted(self) -> None:
+        """Something goes to the GPU here. On the path of every `.cuda()`: two dict look-ups once the line is known."""
+        self.used = True
+        place = _line(sys._getframe(2))
+        if place is None:
+            return  # torch itself: a loader that collates what is on the GPU already
+        self.now[place] = None
+        if place not in self.known:
+            self.add(place, _notice.site())
+
+    def add(self, place: Place, site: Site, call: str = "") -> None:
+        """Write a new line down."""
+        finding = rerouted(Touch(os.getpid(), call or _calls.name(site), site))
+        self.known[place] = finding
+        self.new.append(finding)
+
+    def taken(self) -> tuple[tuple[Place, ...], list[Finding]]:
+        """The lines of this batch, and the new findings; both begin anew."""
+        places, new = tuple(self.now), self.new
+        self.now, self.new = {}, []
+        return places, new
+
+
+def _line(frame: FrameType | None) -> Place | None:
+    """The user's line, or the innermost outside torch where a library did it. The parent's frames do not count."""
+    library: Place | None = None
+    while frame is not None:
+        code = frame.f_code
+        kind = _places.kind(code.co_filename)
+        if kind == USER:
+            return code.co_filename, frame.f_lineno
+        if library is None and kind not in (TORCH, STANDARD, GUARD):
+            library = code.co_filename, frame.f_lineno
+        if code is _loop_code:
+            break
+        frame = frame.f_back
+    return library
+
+
+def rerouted(touch: Touch) -> Finding:
+    """The finding for a line whose GPU data stays on the CPU."""
+    book, facts = _notice.journal(), _respond.facts()
+    fork = _notice.bad()
+    if fork is not None:  # the fixes are those of the error that this would be without rerouting
+        return _verdict.forked("fork-after-init", book, touch, facts, fork)._replace(slug="rerouted", message=SAID)
+    return _verdict.note("rerouted", book, touch, facts)._replace(message=HEALTHY)
+
+
+HEALTHY = "what this worker puts on the GPU comes to the main process by way of the CPU, not by CUDA IPC"
+SAID = "what goes to the GPU here stays on the CPU in the worker, and is moved in the main process"
+
+
+def refused(call: str) -> BaseException:
+    """The error for work that only a GPU can do."""
+    fork = _notice.bad() or Fork(os.getppid(), os.getpid(), None, unseen="unknown")
+    site = _notice.site()
+    finding = _verdict.forked("fork-after-init", _notice.journal(), Touch(os.getpid(), call, site, "it exists only on CUDA"), _respond.facts(), fork)
+    return _respond.respond(finding) or CudaForkError(finding.message, finding.as_dict())
+
+
+def _code_of_loop() -> object:
+    from .. import _worker
+
+    return _worker._run.__code__
+
+
+_loop_code = _code_of_loop()

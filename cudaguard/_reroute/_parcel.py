@@ -1,0 +1,106 @@
+"""What crosses the queue in place of an output that has CUDA data in it: the output pickled, its dense tensors on the CPU beside it.
+
+Pickled in the worker's main thread, where an error can still become that batch's error. Any object that pickles may be in
+it, with whatever it shares: the tensors inside are all that is different. They travel as PyTorch's tensors do, in shared memory.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+
+from .._shadow import tag
+from . import Crossing, _delivery, _memory
+from ._delivery import Place
+from ._reduce import detached, reduce
+
+Tensor = torch.Tensor
+_open = threading.local()
+
+
+class Parcel(Crossing):
+    """An output on its way: `blob` is its pickle, `tensors` its dense tensors, `devices` where each belongs (None: the CPU).
+
+    `places` are the lines that asked for the GPU while this batch was made.
+    """
+
+    __slots__ = ("blob", "devices", "places", "tensors")
+
+    def __init__(self, blob: bytes, tensors: list[Tensor], devices: list[int | None], places: tuple[Place, ...] = ()) -> None:
+        self.blob, self.tensors, self.devices, self.places = blob, tensors, devices, places
+
+    def pin_memory(self, device: Any = None) -> Parcel:
+        """What torch's pin thread calls: the same, in pinned memory."""
+        return Parcel(self.blob, _memory.moved(self.tensors, Tensor.pin_memory), self.devices, self.places)
+
+    def delivered(self) -> Any:
+        """The output, each tensor on its device. The copies run on the current stream of the thread that asks for the batch."""
+        _delivery.counted(self.places, self.size())
+        outer = getattr(_open, "tensors", None)
+        _open.tensors = self._delivered()
+        try:
+            return pickle.loads(self.blob)
+        finally:
+            _open.tensors = outer
+
+    def _delivered(self) -> list[Tensor]:
+        found = list(self.tensors)
+        for device in set(self.devices) - {None}:
+            rows = [i for i, there in enumerate(self.devices) if there == device]
+            for i, tensor in zip(rows, _memory.moved([found[i] for i in rows], _to(device)), strict=True):
+                found[i] = tensor
+        return found
+
+    def size(self) -> int:
+        """Bytes that go to a device."""
+        return sum(t.numel() * t.element_size() for t, device in zip(self.tensors, self.devices, strict=True) if device is not None)
+
+
+def _to(device: int | None) -> _memory.Move:
+    target = f"cuda:{device}"
+    return lambda tensor: tensor.to(target, non_blocking=tensor.is_pinned())
+
+
+def take(index: int) -> Tensor:
+    """In a parcel's pickle: the tensor of that number."""
+    return _open.tensors[index]  # type: ignore[no-any-return]
+
+
+class Packer(ForkingPickler):
+    """Pickles an output, and keeps its dense tensors aside."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[Tensor] = []
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called by the pickler for everything that is no plain number, text or container."""
+        return reduce(value, self._leaf) if isinstance(value, Tensor) else NotImplemented
+
+    def _leaf(self, tensor: Tensor) -> Any:
+        self.tensors.append(tensor)
+        return take, (len(self.tensors) - 1,)
+
+
+def pack(data: Any) -> Parcel | None:
+    """A parcel of an output; None where nothing in it is on CUDA. Raises what pickling raises."""
+    file = io.BytesIO()
+    packer = Packer(file)
+    packer.dump(data)
+    devices = [tensor.device.index if tensor.is_cuda else None for tensor in packer.tensors]
+    if all(device is None for device in devices):
+        return None
+    return Parcel(file.getvalue(), on_cpu(packer.tensors), devices)
+
+
+def on_cpu(tensors: list[Tensor]) -> list[Tensor]:
+    """Dense tensors as plain CPU tensors: a shadow's memory as it is, a real CUDA tensor's copied."""
+    plain = [detached(tensor) for tensor in tensors]
+    for tensor in plain:
+        tag(tensor.untyped_storage(), None)  # torch keeps one Python object a storage, and somebody may have asked the shadow for it
+    return _memory.moved(plain, Tensor.cpu) if any(tensor.is_cuda for tensor in plain) else plain

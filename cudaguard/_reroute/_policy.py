@@ -1,0 +1,39 @@
+"""What a touch means in a rerouted worker: it is noted, and the CPU takes the GPU's place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._shadow import Policy
+from ._snapshot import Snapshot
+
+
+class Rerouted(Policy):
+    """The parent's devices, always idle. Queries are answered from a snapshot, tensors that go to a device are noted."""
+
+    def __init__(self, snapshot: Snapshot, noted: Callable[[], None], refuse: Callable[[str], BaseException]) -> None:
+        super().__init__(snapshot.count)
+        self._snapshot, self._noted, self._refuse = snapshot, noted, refuse
+        self.set_current(snapshot.current)
+
+    def arrive(self, call: str = "") -> None:
+        """Something is put on a device."""
+        self._noted()
+
+    def held(self, call: str) -> None:
+        """Data that the parent copied for this worker is used for the first time."""
+        self._noted()
+
+    def kernel(self, call: str) -> bool:
+        """An operator that has no CPU kernel is refused: moving data cannot stand in for it."""
+        raise self._refuse("torch.ops." + call.removesuffix(".default").replace("::", "."))
+
+    def properties(self, index: int) -> Any:
+        return self._snapshot.properties[index]
+
+    def memory(self, index: int) -> tuple[int, int]:
+        return self._snapshot.memory[index]
+
+    def arch_flags(self) -> str | None:
+        return self._snapshot.arch

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from command_line import environment
@@ -93,16 +94,51 @@ def _ancestors(pid, parents):
         yield pid
 
 
-def test_twenty_processes_that_begin_at_once_tear_no_line(tmp_path, write):
-    """They are no family: each may find the file missing, empty or begun."""
-    write("one.py", "import os, torch\nfor _ in range(20):\n    pid = os.fork()\n    if not pid: os._exit(0)\n    os.waitpid(pid, 0)\n")
-    command = [sys.executable, "-m", "cudaguard", "one.py"]
-    env = environment(CUDAGUARD_TRACE=str(tmp_path / "trace.json"), OMP_NUM_THREADS="1")
-    running = [subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) for _ in range(20)]
-    assert [process.communicate(timeout=240)[1] for process in running] == [b""] * 20
+def test_twenty_processes_at_once_tear_no_line(cudaguard, write, tmp_path):
+    write(
+        "many.py",
+        """
+        import os, torch
+        for _ in range(20):
+            if os.fork() == 0:
+                for _ in range(20):
+                    if os.fork() == 0: os._exit(0)
+                    os.wait()
+                os._exit(0)
+        for _ in range(20): os.wait()
+        """,
+    )
+    assert cudaguard("run", "--trace", "trace.json", "many.py").stderr == ""
     events = check(tmp_path / "trace.json")
-    assert sum(name.startswith("main process") for name in lanes(events).values()) == 20
-    assert len(named(events, "fork")) == len(named(events, "forked")) == 400
+    assert len(lanes(events)) == 421
+    assert len(named(events, "fork")) == len(named(events, "forked")) == 420
+
+
+def test_processes_that_begin_a_file_at_once_give_it_one_beginning(write, tmp_path):
+    """They are no family: each finds the file missing, empty or begun. Many files, because the moment is short."""
+    write(
+        "begin.py",
+        """
+        import json, sys, time
+        import cudaguard
+        from cudaguard import _config, _respond, _trace
+        cudaguard.enable("error")
+        start = float(input())
+        for turn in range(400):
+            _config.use(_config.current()._replace(trace=f"{turn}.json"))
+            while time.monotonic() < start + turn * 0.003: pass
+            _trace.started()
+        """,
+    )
+    command = [sys.executable, "begin.py"]
+    running = [subprocess.Popen(command, cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    start = f"{time.monotonic() + 2}\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write(start)
+        process.stdin.flush()
+    assert [process.communicate(timeout=120)[1] for process in running] == [""] * 4
+    assert [len(lanes(check(tmp_path / f"{turn}.json"))) for turn in range(400)] == [4] * 400
 
 
 def test_a_process_that_is_killed_leaves_a_readable_file(cudaguard, write, tmp_path):

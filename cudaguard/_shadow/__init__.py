@@ -21,11 +21,9 @@ def install(policy: Policy) -> None:
     if state.installed:
         switch(policy)
         return
-    from cudaguard._shadow import _autocast, _autograd, _compat, _crossing, _factories, _legacy, _moves, _nested, _random, _runtime, _setup, _storage, _transforms
+    from cudaguard._shadow import _parts
 
     state.policy, state.home = policy, os.getpid()
-    _setup.install()
-    for part in (_crossing, _moves, _storage, _random, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _runtime, _compat):
-        part.install()
+    _parts.install()
     os.register_at_fork(after_in_child=settle)
     state.installed = True

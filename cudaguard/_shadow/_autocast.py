@@ -21,6 +21,14 @@ FLOAT32 = set(
 )
 
 
+UNSAFE = (
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast."
+)
+
+
 def _enabled() -> bool:
     return bool(torch.is_autocast_enabled("cuda"))
 
@@ -34,7 +42,10 @@ def _dtype() -> torch.dtype:
 
 
 def _casted(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if getattr(func, "__name__", "") in FLOAT32:
+    name = getattr(func, "__name__", "")
+    if name == "binary_cross_entropy":
+        raise RuntimeError(UNSAFE)
+    if name in FLOAT32:
         with torch.autocast("cpu", enabled=False):
             return _dispatch.run(func, types, _widened(args), {name: _widen(value) for name, value in kwargs.items()})
     with torch.autocast("cpu", dtype=_dtype()):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cudaguard._shadow import _dispatch
 from cudaguard._shadow._classes import Shadow, place_of, tag_all
 from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import put, wrap
@@ -58,17 +59,22 @@ def _saved_tensors(self: Any) -> Any:
     return found if place is None else tag_all(found, place)
 
 
-def _engine_grad(original: Any) -> Any:
-    """``torch.autograd.grad`` dispatches; the shadows' way is to run it with dispatch on, so that hooks see shadows."""
-    return original
+def _grad(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``torch.autograd.grad``: outputs and inputs may be on different devices, and each gradient is where its input is."""
+    inputs = args[1] if len(args) > 1 else kwargs["inputs"]
+    inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    found = _dispatch.run(func, types, args, kwargs)
+    for wanted, grad in zip(inputs, found, strict=True):
+        place = place_of(wanted)
+        if place is not None and grad is not None:
+            tag_all(grad, place)
+    return found
 
 
 def install() -> None:
+    _dispatch.special[torch.autograd.grad] = _grad
     function = torch.autograd.function
     put(function.Function, "apply", classmethod(_apply(function.Function.apply)))
     for name in ("apply", "apply_boxed"):
         wrap(function.BackwardCFunction, name, _called_back)
     put(function.BackwardCFunction, "saved_tensors", property(_saved_tensors))
-
-
-__all__ = ["install", "place_of"]

@@ -20,7 +20,9 @@ LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_l
 MORE = "normal full_like from_file nested_tensor_from_jagged".split()  # take a device, but are not in torch's list
 NEW = "new_tensor new_empty new_zeros new_ones new_full new_empty_strided".split()
 SHARING = ("as_tensor", "asarray")  # may return their argument or share its memory
-DATA = ("tensor", *SHARING)  # take a tensor as mere data
+# Take a tensor as mere data; of two, the last (the values) says where.
+DATA = """tensor as_tensor asarray sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor
+sparse_bsc_tensor""".split()
 RANDOM = "rand randn randint randperm rand_like randn_like randint_like normal".split()
 wrappers: dict[Any, Any] = {}  # torch's function -> what stands for it here
 
@@ -62,13 +64,14 @@ def _elsewhere(original: Any, name: str) -> Any:
 
 def _here(original: Any, random: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """No device said: the default device's mode, or the shadow among the arguments, decides."""
-    if random and kwargs.get("generator") is not None:
+    if random and kwargs.get("generator") is not None and not torch._C._len_torch_function_stack():  # no default device
         check_generator(kwargs["generator"], place_of(args[0]) if args else None)
     if kwargs.get("pin_memory"):
         return _pinned(original, args, kwargs)
     result = original(*args, **kwargs)
-    if args and isinstance(args[0], Shadow) and type(result) is Tensor:
-        tag(result, args[0]._place)  # torch.tensor(x) takes x as mere data, so no dispatch came our way
+    if type(result) is Tensor:  # torch.tensor(x) takes x as mere data, so no dispatch came our way
+        place = next((arg._place for arg in reversed(args) if isinstance(arg, Shadow)), None)
+        return result if place is None else tag(result, place)
     return result
 
 

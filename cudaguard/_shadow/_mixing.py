@@ -53,19 +53,40 @@ _wrapped = getattr(_functorch, "is_functorch_wrapped_tensor", lambda found: Fals
 
 
 def _refusal(func: Any, device: torch.device, found: Any, args: tuple[Any, ...]) -> RuntimeError:
-    other = found._device if isinstance(found, Shadow) else found.device
-    name = getattr(func, "__name__", "")
-    if name in _WORDED:
-        argument, method = _WORDED[name]
-        return RuntimeError(
-            f"Expected all tensors to be on the same device, but got {argument} is on {other}, different from other tensors on "
-            f"{device} (when checking argument in method wrapper_CUDA_{method})"
-        )
+    worded = _worded(getattr(func, "__name__", ""), args)
+    if worded is not None:
+        return worded
+    other = _device(found)
     if isinstance(found, Shadow) and args and isinstance(args[0], Shadow):
         return two_devices(args[0]._device, other if args[0] is not found else device)
     return two_devices(device, other)
 
 
-# These are checked by a generated wrapper with a sentence of its own: name in Python -> (argument, method).
-_WORDED = {"linear": ("mat1", "addmm"), "mm": ("mat2", "mm"), "matmul": ("mat2", "mm"), "cat": ("tensors", "cat"),
-            "embedding": ("index", "_index_select")}  # fmt: skip
+# These are checked by a generated wrapper with a sentence of its own:
+# name in Python -> (the argument that is the odd one, the one before it, its name, the kernel)
+_WORDED = {
+    "linear": (0, 2, "mat1", "addmm"), "mm": (1, 0, "mat2", "mm"), "matmul": (1, 0, "mat2", "mm"), "__matmul__": (1, 0, "mat2", "mm"),
+    "embedding": (0, 1, "index", "_index_select"),
+}  # fmt: skip
+
+
+def _worded(name: str, args: tuple[Any, ...]) -> RuntimeError | None:
+    if name == "cat":
+        first, *rest = args[0]
+        odd, common, argument, kernel = next((t for t in rest if _device(t) != _device(first)), first), first, "tensors", "cat"
+    elif name in _WORDED:
+        at, before, argument, kernel = _WORDED["mm"] if name == "linear" and (len(args) < 3 or args[2] is None) else _WORDED[name]
+        odd, common = args[at], args[before]
+    else:
+        return None
+    if _device(odd) == _device(common):
+        return None
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but got {argument} is on {_device(odd)}, different from other tensors on "
+        f"{_device(common)} (when checking argument in method wrapper_CUDA_{kernel})"
+    )
+
+
+def _device(tensor: Any) -> torch.device:
+    found: torch.device = tensor.device
+    return found

@@ -29,7 +29,7 @@ def move(original: Any, self: Tensor, place: int | None, options: dict[str, Any]
 def _to(original: Any) -> Any:
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else kwargs.get("device")
-        if not isinstance(self, Shadow) and not isinstance(first, Shadow) and (first is None or cuda_index(first) is None):
+        if not (isinstance(self, Shadow) or isinstance(first, Shadow) or cuda_index(first) is not None or _holds_shadow(self)):
             return original(self, *args, **kwargs)
         if is_jagged(self):
             return _move_jagged(self, first, args, kwargs)
@@ -97,8 +97,21 @@ def _cpu(original: Any) -> Any:
     return cpu
 
 
+def _holds_shadow(value: Any) -> bool:
+    return type(value) is not Tensor and isinstance(getattr(value, "_values", None), Shadow)
+
+
 def is_jagged(value: Any) -> bool:
     return not isinstance(value, Shadow) and isinstance(getattr(value, "_offsets", None), Tensor)
+
+
+def _from_dlpack(original: Any) -> Any:
+    def from_dlpack(ext_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(ext_tensor, Shadow):
+            return ext_tensor.detach()  # type: ignore[attr-defined]
+        return original(ext_tensor, *args, **kwargs)
+
+    return from_dlpack
 
 
 def _move_jagged(self: Any, device: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -184,5 +197,6 @@ def install() -> None:
     for name, make in {"to": _to, "cuda": _cuda, "cpu": _cpu, "type": _type, "pin_memory": _pin_memory, "is_pinned": _is_pinned}.items():
         wrap(Tensor, name, make)
     put(Tensor, "data", property(torch._C.TensorBase.data.__get__, _tensor.set_data))
+    wrap(torch, "from_dlpack", _from_dlpack)
     made = _parameter(torch.nn.Parameter.__new__)
     put(torch.nn.Parameter, "__new__", staticmethod(made))

@@ -52,18 +52,23 @@ def _on_cpu(make: Any) -> Any:
     return made
 
 
-def _place_in(args: Any, kwargs: Any) -> int | None:
+def _place_in(func: Any, args: Any, kwargs: Any) -> int | None:
     """Where the jagged tensors and shadows among the arguments are; refuses two places."""
     found: int | None = None
+    plain = False
     for leaf in leaves((args, kwargs or {})):
-        inner = getattr(leaf, "_values", leaf) if _module and isinstance(leaf, _module.NestedTensor) else leaf
+        jagged = isinstance(leaf, _module.NestedTensor)
+        inner = _values_of(leaf) if jagged else leaf
         place = place_of(inner)
         if place is None:
+            plain = plain or jagged
             continue
         ready(inner, "torch.nested")
         if found is not None and place != found:
             raise two_devices(Device("cuda", found), Device("cuda", place))
         found = place
+    if plain and found is not None and not any(word in str(func) for word in ("_nested_view", "copy_", "_to_copy")):
+        raise two_devices(Device("cuda", found), CPU)  # (a view is made with a CPU tensor as its pattern)
     return found
 
 
@@ -73,7 +78,7 @@ def _function(original: Any) -> Any:
     def __torch_function__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in METADATA:
             return plain(cls, func, types, args, kwargs)
-        place = _place_in(args, kwargs)
+        place = _place_in(func, args, kwargs)
         before, _inside.place = getattr(_inside, "place", None), place
         try:
             result = plain(cls, func, types, args, kwargs)

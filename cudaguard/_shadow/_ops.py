@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._classes import Shadow
+from cudaguard._shadow._classes import Shadow, tag_all
+from cudaguard._shadow._devices import CPU, arrive_raw
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._mixing import leaves
+from cudaguard._shadow._patch import wrap
 from cudaguard._shadow._state import state
 
 _has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -31,6 +33,25 @@ def adopt(func: Any, error: NotImplementedError) -> bool:
         raise not_simulated(f"The compiled CUDA kernel of {name}", _INSTEAD) from error
     _serve(name)
     return True
+
+
+def _named(original: Any) -> Any:
+    """``torch.ops.aten.zeros(…, device="cuda")``: an operator called by its name goes past torch's lazy initialisation."""
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        place = arrive_raw(kwargs["device"], f"torch.ops.{self}") if kwargs.get("device") is not None else None
+        if place is None:
+            return original(self, *args, **kwargs)
+        kwargs["device"] = CPU
+        with torch._C.DisableTorchFunctionSubclass():
+            return tag_all(original(self, *args, **kwargs), place)
+
+    return __call__
+
+
+def install() -> None:
+    for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+        wrap(kind, "__call__", _named)
 
 
 def _overload(func: Any) -> str | None:

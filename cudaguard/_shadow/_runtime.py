@@ -71,12 +71,6 @@ def device_index() -> int:
     return state.policy.current()
 
 
-def synchronize(*args: Any) -> None:
-    settle()
-    if state.policy.bad_fork():
-        state.policy.initialise()
-
-
 def memory_info(index: int) -> tuple[int, int]:
     settle()
     state.policy.initialise()
@@ -148,7 +142,7 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "maybeExchangeDevice": exchange_device,
     "getStream": _streams.current_object,
     "setStream": lambda stream: _streams.select(stream.stream_id, stream.device_index, stream.device_type),
-    "synchronizeDevice": synchronize,
+    "synchronizeDevice": _nothing,
     "getMemoryInfo": memory_info,
     "getDeviceCapability": _always({"supported_dtypes": {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool}}),
     **{name: getattr(_memory, function) for name, function in _memory.ACCELERATOR.items()},

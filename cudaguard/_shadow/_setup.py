@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from cudaguard._shadow import _dispatch, _mixing, _tables
-from cudaguard._shadow._classes import Shadow, Tensor
+from cudaguard._shadow._classes import Shadow, Tensor, place_of
 from cudaguard._shadow._errors import two_devices
 
 
@@ -19,19 +21,35 @@ def install() -> None:
     _dispatch.special[Tensor.__getitem__] = _get_item
     _dispatch.special[Tensor.__setitem__] = _set_item
     _dispatch.special[Tensor.copy_] = _copy_
+    _dispatch.special[Tensor.__deepcopy__] = _deepcopy
     _dispatch.special.update(dict.fromkeys(_tables.packed(["_pack_padded_sequence", "_pad_packed_sequence"]), _first_only))
 
 
 def _get_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not isinstance(args[0], Shadow):
-        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+    _check_index(*args)
     return _dispatch.ordinary(args[0].__class__, func, types, args, kwargs)
+
+
+def _check_index(target: Any, index: Any) -> None:
+    """An index may be on the CPU or where the tensor is."""
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, Shadow) and place_of(target) != part._place:
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({target.device})")
+
+
+def _deepcopy(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch copies a sparse tensor by clone() and insists that this gives the very class, which it gets only from dispatch."""
+    self, memo = args
+    if self.layout is torch.strided or not self.is_leaf:
+        return _dispatch.ordinary(cls, func, types, args, kwargs)
+    if id(self) not in memo:
+        memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+    return memo[id(self)]
 
 
 def _set_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target, index, value = args
-    if not isinstance(target, Shadow) and isinstance(index, Shadow):
-        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+    _check_index(target, index)
     gathers = isinstance(index, Tensor) or (isinstance(index, tuple) and any(isinstance(part, Tensor) for part in index))
     if gathers and isinstance(value, Tensor) and value.dim() and value.device != target.device:
         raise two_devices(target.device, value.device)

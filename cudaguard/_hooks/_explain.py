@@ -22,6 +22,7 @@ OTHERS_SAY = re.compile(
     r"initialization error|not initialized|NOT_INITIALIZED|InitializationError|initialized before forking"
     r"|driver shutting down|no CUDA-capable device|cuInit"
 )
+CUDA = re.compile(r"(?i:cuda)|\bcu[A-Z]")
 # What torch says in a bad child, in any version, when a door leads past its own check.
 TORCH_SAYS = re.compile(
     r"^(CUDA error: (initialization error|driver shutting down|invalid device context|context is destroyed)"
@@ -47,7 +48,7 @@ def _explain(error: BaseException) -> BaseException | None:
     said = str(error)
     if isinstance(error, RuntimeError) and TORCH_SAYS.match(said):
         return _judge(error, fork)
-    return _annotate(error, fork) if OTHERS_SAY.search(said) else None
+    return _annotate(error, fork) if OTHERS_SAY.search(said) and CUDA.search(said) else None
 
 
 def _judge(error: RuntimeError, fork: Fork) -> CudaGuardError | None:

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 LIST = Path(__file__).resolve().with_name("expected_failures.txt")
+OURS = Path(__file__).resolve().parent.parent / "tests" / "cases"  # graded too, by the same rules
 
 
 def expected(text: str) -> dict[tuple[str, str], str]:
@@ -30,11 +31,11 @@ def expected(text: str) -> dict[tuple[str, str], str]:
     return found
 
 
-def graded(score_cases: str, python: str, mode: str) -> list[dict[str, object]]:
-    """The rows that score_cases.py gives for a mode."""
+def graded(score_cases: str, python: str, mode: str, *where: str) -> list[dict[str, object]]:
+    """The rows that score_cases.py gives for a mode; `where` may name another folder of cases."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder, "rows.json")
-        command = [sys.executable, score_cases, "--simulate", "2", "--python", python, "--mode", mode, "--json", str(rows)]
+        command = [sys.executable, score_cases, "--simulate", "2", "--python", python, "--mode", mode, "--json", str(rows), *where]
         code = subprocess.run([*command, "-j", "2", "--timeout", "60"]).returncode
         # 1 means that a case failed, which is judged here; anything else, that the grading itself did.
         if code not in (0, 1) or not rows.exists():
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> int:
         sys.exit(str(__doc__))
     score_cases, python, *modes = arguments
     known = expected(LIST.read_text())
-    rows = [row for mode in modes for row in graded(score_cases, python, mode)]
+    rows = [row for mode in modes for where in ((), ("--cases", str(OURS))) for row in graded(score_cases, python, mode, *where)]
     wrong = complaints(rows, known)
     print(*wrong, sep="\n")
     passed = sum(bool(row["right"]) for row in rows)

@@ -86,6 +86,19 @@ SERVER = Fix(
     "uWSGI's postfork decorator or lazy-apps.",
     "each worker holds a model of its own.",
 )
+MAP_LOCATION = Fix(
+    "If the line is torch.load, load to the CPU: a file remembers the device of its tensors.", "none.", 'torch.load(path, map_location="cpu")'
+)
+DEFAULT_DEVICE = Fix(
+    "If nothing on the line names the GPU, look for torch.set_default_device or set_default_tensor_type: they put every new tensor there, those of "
+    "the dataset too. Let the default hold for the model only.",
+    "none.",
+    'with torch.device("cuda"):\n    model = Net()',
+)
+RESTART = Fix(
+    "In a notebook, restart the kernel and run the cells that make workers before the first one that uses CUDA. A kernel cannot stop CUDA again.",
+    "what the kernel holds is lost.",
+)
 RECV = Fix(
     "Send CPU tensors between processes, and move them where they arrive.", "one copy each way.", "queue.put(x.cpu())\nx = queue.get().to(device)"
 )
@@ -98,7 +111,7 @@ PAGES = (
         CUDA. PyTorch's own words for it are "Cannot re-initialize CUDA in forked subprocess".""",
         FORK,
         FIND_ORDER,
-        (CPU_WORKER, NVML, LATE, SPAWN, SERVER, NO_WORKERS),
+        (CPU_WORKER, MAP_LOCATION, DEFAULT_DEVICE, NVML, LATE, SPAWN, SERVER, NO_WORKERS, RESTART),
     ),
     Page(
         "inherited-tensor",

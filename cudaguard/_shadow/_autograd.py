@@ -11,7 +11,7 @@ from cudaguard._shadow._classes import Shadow, place_of, tag_all
 from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import put, wrap
 
-_saved = torch._C._FunctionBase.saved_tensors
+_saved: Any = torch._C._FunctionBase.saved_tensors
 _PLACE = "_shadow_place"
 
 

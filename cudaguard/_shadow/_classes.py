@@ -21,13 +21,13 @@ _made: dict[tuple[type, int, int], type] = {}
 
 
 class Shadow:
-    """What every shadow class has; `_base` is the ordinary class it stands for."""
+    """What every shadow class has; `_stands_for` is the ordinary class it stands for."""
 
     __slots__ = ()  # a dict of its own would make the layout differ, and Python would refuse the assignment
 
     _place: int
     _era: int
-    _base: type
+    _stands_for: type
     _device: torch.device
     _plain: type  # the class that results of operations get
 
@@ -43,7 +43,7 @@ def place_of(value: object) -> int | None:
 
 def base_of(kind: type) -> type:
     """The ordinary class behind a shadow class."""
-    return kind._base if issubclass(kind, Shadow) else kind
+    return kind._stands_for if issubclass(kind, Shadow) else kind
 
 
 HELD = -1  # the era of inherited data that somebody made usable in this process: the first use brings it into the present
@@ -56,7 +56,7 @@ def class_for(base: type, place: int, era: int | None = None) -> type:
 
 
 def _make(base: type, place: int, era: int) -> type:
-    body: dict[str, Any] = {"_place": place, "_era": era, "_base": base, "_device": torch.device("cuda", place)}
+    body: dict[str, Any] = {"_place": place, "_era": era, "_stands_for": base, "_device": torch.device("cuda", place)}
     # Users (and torch's own messages) print the class, so it goes by the name of the one it stands for.
     body.update(__module__=base.__module__, __qualname__=base.__qualname__, __doc__=base.__doc__)
     made = type(base)(base.__name__, _bases(base), body)
@@ -81,7 +81,7 @@ on_new_class: list[Callable[[type], None]] = []
 
 def hold(value: T, place: int) -> T:
     """Say that a tensor is on ``cuda:place`` and was inherited, but has data that can be used here: its first use is told to the policy."""
-    value.__class__ = class_for(base_of(type(value)), place, HELD)  # type: ignore[assignment]
+    value.__class__ = class_for(base_of(type(value)), place, HELD)
     return value
 
 
@@ -100,7 +100,7 @@ def tag(value: T, place: int | None) -> T:
     base = base_of(kind)
     wanted = base if place is None else class_for(base, place)
     if wanted is not kind:
-        value.__class__ = wanted  # type: ignore[assignment]
+        value.__class__ = wanted
     return value
 
 

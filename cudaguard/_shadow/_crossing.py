@@ -12,13 +12,16 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+import torch.multiprocessing.reductions
 
-from cudaguard._shadow._classes import Shadow, base_of, on_new_class, tag, waken
+from cudaguard._shadow._classes import base_of, on_new_class, tag, waken
 from cudaguard._shadow._devices import arrive
 from cudaguard._shadow._errors import driver_error
 from cudaguard._shadow._patch import put
 from cudaguard._shadow._state import settle, state
 
+reductions: Any = torch.multiprocessing.reductions
+Untyped: Any = torch.UntypedStorage
 _RESENT = (
     "Attempted to send CUDA tensor received from another process; this is not currently supported. Consider cloning before sending."
 )
@@ -60,7 +63,7 @@ def _opened(device: int, handle: Handle, size: int, *counters: Any) -> Any:
     arrive(device)
     fd = _detach(handle)
     try:
-        storage = tag(torch.UntypedStorage._new_shared_fd_cpu(fd, handle.size), device)
+        storage = tag(Untyped._new_shared_fd_cpu(fd, handle.size), device)
     finally:
         os.close(fd)
     storage._received = True
@@ -84,12 +87,10 @@ def _plainly(value: Any) -> Any:
 
 
 def _reduce(tensor: Any) -> Any:
-    from torch.multiprocessing.reductions import reduce_tensor
-
     settle()
     if tensor._era != state.era:
         waken(tensor, "torch.multiprocessing.reductions.reduce_tensor")
-    function, args = reduce_tensor(tensor)
+    function, args = reductions.reduce_tensor(tensor)
     return function, _plainly(args)
 
 
@@ -105,6 +106,3 @@ def install() -> None:
     on_new_class.append(_register)
     put(torch.UntypedStorage, "_new_shared_cuda", staticmethod(_opened), create=True)
     put(torch.UntypedStorage, "_release_ipc_counter_cuda", staticmethod(lambda *args, **kwargs: None), create=True)
-
-
-__all__ = ["Shadow", "install", "share"]

@@ -8,12 +8,13 @@ was up is *dead*: nothing can bring CUDA back in it. Facts: reference table of P
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 
 from cudaguard._shadow._errors import driver_error
 from cudaguard._shadow._policy import Policy
-from cudaguard._shadow._state import state
+from cudaguard._shadow._state import settle, state
 
 _NO_COUNT = (
     "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
@@ -35,7 +36,8 @@ class Simulated(Policy):
 
     def initialise(self) -> None:
         if self._ready != state.home:
-            torch.cuda._lazy_init()  # looked up now: whoever wraps it wants to see this
+            cuda: Any = torch.cuda
+            cuda._lazy_init()  # looked up now: whoever wraps it wants to see this
             self._ready = state.home
 
     def start(self) -> None:
@@ -76,10 +78,5 @@ class Simulated(Policy):
 
     def is_up(self) -> bool:
         """What ``cuDeviceGetCount`` would tell: in a forked child it says "not initialised" whatever the parent did."""
-        return self.up and self._home_is_here()
-
-    def _home_is_here(self) -> bool:
-        from cudaguard._shadow._state import settle
-
         settle()
         return self.up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -10,20 +11,19 @@ import torch.utils._device
 from cudaguard._shadow._classes import Shadow, Tensor, place_of, tag
 from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
 from cudaguard._shadow._dispatch import run
+from cudaguard._shadow._draws import check as check_generator
+from cudaguard._shadow._draws import drawing
 from cudaguard._shadow._moves import pin
 from cudaguard._shadow._patch import dress, put, wrap
-from cudaguard._shadow._random import check as check_generator
-from cudaguard._shadow._random import drawing
 from cudaguard._shadow._state import settle, state
 
-LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_like".split()
-MORE = "normal full_like from_file nested_tensor_from_jagged".split()  # take a device, but are not in torch's list
-NEW = "new_tensor new_empty new_zeros new_ones new_full new_empty_strided".split()
+LIKE = ["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"]
+MORE = ["normal", "full_like", "from_file", "nested_tensor_from_jagged"]  # take a device, but are not in torch's list
+NEW = ["new_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"]
 SHARING = ("as_tensor", "asarray")  # may return their argument or share its memory
 # Take a tensor as mere data; of two, the last (the values) says where.
-DATA = """tensor as_tensor asarray sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor
-sparse_bsc_tensor""".split()
-RANDOM = "rand randn randint randperm rand_like randn_like randint_like normal".split()
+DATA = ["tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"]
+RANDOM = ["rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal"]
 wrappers: dict[Any, Any] = {}  # torch's function -> what stands for it here
 
 
@@ -136,7 +136,7 @@ def install() -> None:
         if hasattr(torch, name):
             _replace(torch, name, getattr(torch, name))
     for name in NEW:
-        wrap(Tensor, name, lambda original, name=name: _make(original, name))
+        wrap(Tensor, name, functools.partial(_make, name=name))
     for original in nested:
         made = dress(_strided_nested(original), original)
         wrappers[original] = made

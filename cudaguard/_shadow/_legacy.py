@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._classes import Shadow
+from cudaguard._shadow._classes import Shadow, is_shadow
 from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._tensor import KINDS
 
@@ -18,7 +18,7 @@ class _Meta(type):
     _plain: Any
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls._plain(*[arg.cpu() if isinstance(arg, Shadow) else arg for arg in args]).cuda(kwargs.get("device"))
+        return cls._plain(*[arg.cpu() if is_shadow(arg) else arg for arg in args]).cuda(kwargs.get("device"))
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, Shadow) and isinstance(value, torch.Tensor) and value.dtype is cls._dtype

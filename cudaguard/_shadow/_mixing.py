@@ -18,7 +18,7 @@ def check(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     place = cls._place
     for found in leaves((args, kwargs) if kwargs else args):
         if isinstance(found, Shadow):
-            if found._place == place:  # type: ignore[unreachable]
+            if found._place == place:
                 continue
         elif type(found) not in _PLAIN or found.dim() == 0 or found.is_meta:
             continue

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cudaguard._shadow import _tensor
-from cudaguard._shadow._classes import Shadow, Tensor, base_of, place_of, tag
+from cudaguard._shadow._classes import Shadow, Tensor, base_of, is_shadow, place_of, tag
 from cudaguard._shadow._devices import CPU, arrive, cuda_index
 from cudaguard._shadow._dispatch import run
 from cudaguard._shadow._patch import put, wrap
@@ -16,7 +16,7 @@ from cudaguard._shadow._state import settle, state
 _TO = ("dtype", "non_blocking", "copy")  # what may follow the device, by position
 
 
-def move(original: Any, self: Tensor, place: int | None, options: dict[str, Any]) -> Tensor:
+def move(original: Any, self: Any, place: int | None, options: dict[str, Any]) -> Any:
     """The one mover. `original` is ``Tensor.to``; the device is the CPU whatever the caller said, the rest is kept."""
     here = place_of(self)
     if here != place:
@@ -69,7 +69,7 @@ def _touch(self: Any, call: str) -> None:
 
 
 def _cuda(original: Any) -> Any:
-    to = torch._C.TensorBase.to
+    to = _tensor.Plain.to
 
     def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
         wanted = "cuda" if device is None else device
@@ -84,7 +84,7 @@ def _cuda(original: Any) -> Any:
 
 
 def _cpu(original: Any) -> Any:
-    to = torch._C.TensorBase.to
+    to = _tensor.Plain.to
 
     def cpu(self: Any, memory_format: Any = None) -> Any:
         if is_jagged(self):
@@ -107,8 +107,8 @@ def is_jagged(value: Any) -> bool:
 
 def _from_dlpack(original: Any) -> Any:
     def from_dlpack(ext_tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(ext_tensor, Shadow):
-            return ext_tensor.detach()  # type: ignore[attr-defined]
+        if is_shadow(ext_tensor):
+            return ext_tensor.detach()
         return original(ext_tensor, *args, **kwargs)
 
     return from_dlpack
@@ -129,9 +129,9 @@ def _type(original: Any) -> Any:
         name = dtype if isinstance(dtype, str) else f"{getattr(dtype, '__module__', '')}.{getattr(dtype, '__name__', '')}"
         if name.startswith("torch.cuda."):
             return self.to(device="cuda", dtype=kinds[name.rpartition(".")[2].removesuffix("Tensor")])
-        if isinstance(self, Shadow) and name.startswith("torch.") and name.endswith("Tensor"):
+        if is_shadow(self) and name.startswith("torch.") and name.endswith("Tensor"):
             return self.to(device="cpu", dtype=kinds[name.rpartition(".")[2].removesuffix("Tensor")])
-        return self.to(dtype) if isinstance(self, Shadow) else original(self, dtype, non_blocking, **kwargs)
+        return self.to(dtype) if is_shadow(self) else original(self, dtype, non_blocking, **kwargs)
 
     return type_
 
@@ -187,7 +187,7 @@ def _parameter(original: Any) -> Any:
             return original(cls, data, requires_grad)
         # torch would take the way for custom tensors, which gives no Parameter but a tensor with a flag.
         with torch._C.DisableTorchFunctionSubclass():
-            made = Tensor._make_subclass(base_of(cls), data, requires_grad)
+            made: Any = _tensor.Plain._make_subclass(base_of(cls), data, requires_grad)
         return tag(made, data._place)
 
     return new
@@ -196,7 +196,7 @@ def _parameter(original: Any) -> Any:
 def install() -> None:
     for name, make in {"to": _to, "cuda": _cuda, "cpu": _cpu, "type": _type, "pin_memory": _pin_memory, "is_pinned": _is_pinned}.items():
         wrap(Tensor, name, make)
-    put(Tensor, "data", property(torch._C.TensorBase.data.__get__, _tensor.set_data))
+    put(Tensor, "data", property(_tensor.Plain.data.__get__, _tensor.set_data))
     wrap(torch, "from_dlpack", _from_dlpack)
     made = _parameter(torch.nn.Parameter.__new__)
     put(torch.nn.Parameter, "__new__", staticmethod(made))

@@ -5,6 +5,7 @@ The wrapper dispatches by itself, past ours; what comes out of it is told its pl
 
 from __future__ import annotations
 
+import importlib
 import threading
 from typing import Any
 
@@ -14,11 +15,12 @@ from cudaguard._shadow._classes import Shadow, Tensor, place_of, tag_all
 from cudaguard._shadow._devices import CPU, Device, arrive
 from cudaguard._shadow._errors import two_devices
 from cudaguard._shadow._mixing import leaves
-from cudaguard._shadow._patch import put, wrap
+from cudaguard._shadow._patch import put
 from cudaguard._shadow._tensor import Plain, ready
 
+_module: Any
 try:
-    from torch.nested._internal import nested_tensor as _module
+    _module = importlib.import_module("torch.nested._internal.nested_tensor")
 except ImportError:  # before jagged nested tensors
     _module = None
 
@@ -148,6 +150,3 @@ def install() -> None:
     put(kind, "device", _device())
     put(kind, "is_cuda", property(lambda self: isinstance(_values_of(self), Shadow)))
     put(kind, "get_device", lambda self: -1 if place_of(_values_of(self)) is None else place_of(_values_of(self)))
-
-
-__all__ = ["install", "move", "wrap"]

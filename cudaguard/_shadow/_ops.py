@@ -17,6 +17,8 @@ from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import wrap
 from cudaguard._shadow._state import state
 
+_ops: Any = torch._ops
+_library: Any = torch.library
 _has = torch._C._dispatch_has_kernel_for_dispatch_key
 _libraries: dict[str, Any] = {}  # a Library takes its kernels with it when it is collected
 _INSTEAD = "it runs on a real GPU only; give the operator a CPU kernel, or leave this part out"
@@ -50,18 +52,18 @@ def _named(original: Any) -> Any:
 
 
 def install() -> None:
-    for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+    for kind in (_ops.OpOverloadPacket, _ops.OpOverload):
         wrap(kind, "__call__", _named)
 
 
 def _overload(func: Any) -> str | None:
-    if isinstance(func, torch._ops.OpOverloadPacket):
+    if isinstance(func, _ops.OpOverloadPacket):
         func = getattr(func, func.overloads()[0])
-    return func.name() if isinstance(func, torch._ops.OpOverload) else None
+    return func.name() if isinstance(func, _ops.OpOverload) else None
 
 
 def _in_python(name: str) -> bool:
-    known = getattr(torch.library, "_impls", set())
+    known: set[str] = getattr(torch.library, "_impls", set())
     space, _, rest = name.partition("::")
     return any(f"{space}/{spelled}/CUDA" in known for spelled in (rest, rest.removesuffix(".default"), f"{rest}.default"))
 
@@ -79,5 +81,5 @@ def _serve(name: str) -> None:
             raise NotImplementedError(f"'{name}' has only a CUDA kernel.")
         return overload.redispatch(key, *args, **kwargs)
 
-    library = _libraries.setdefault(space, torch.library.Library(space, "IMPL"))
+    library = _libraries.setdefault(space, _library.Library(space, "IMPL"))
     library.impl(rest, kernel, "CPU")

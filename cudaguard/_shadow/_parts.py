@@ -7,12 +7,12 @@ from cudaguard._shadow import (
     _autograd,
     _compat,
     _crossing,
+    _draws,
     _factories,
     _legacy,
     _moves,
     _nested,
     _ops,
-    _random,
     _runtime,
     _setup,
     _storage,
@@ -21,7 +21,7 @@ from cudaguard._shadow import (
 
 # The tables first, then what makes tensors; torch.device last, since the others want the real class.
 PARTS = (
-    _setup, _crossing, _moves, _storage, _random, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
+    _setup, _crossing, _moves, _storage, _draws, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
 )  # fmt: skip
 
 

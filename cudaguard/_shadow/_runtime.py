@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _memory, _random, _streams
+from cudaguard._shadow import _draws, _memory, _streams
 from cudaguard._shadow._devices import Device, check, cuda_index
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import put
 from cudaguard._shadow._state import settle, state
+
+cuda: Any = torch.cuda
 
 
 def get_device_count() -> int:
@@ -23,10 +25,15 @@ def get_device_count() -> int:
     return state.policy.visible()
 
 
+def arch_flags() -> str | None:
+    settle()
+    return state.policy.arch_flags()
+
+
 def init() -> None:
     settle()
     state.policy.start()
-    _random.seed_defaults()
+    _draws.seed_defaults()
     put(torch.cuda, "_get_device_properties", properties, create=True)
 
 
@@ -81,7 +88,7 @@ def memory_info(index: int) -> tuple[int, int]:
 def has_primary_context(index: int) -> bool:
     settle()
     state.policy.raw("torch._C._cuda_hasPrimaryContext")
-    return torch.cuda.is_initialized()
+    return bool(cuda.is_initialized())
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -103,7 +110,7 @@ _KERNELS = "it needs a real GPU; run this part there, or leave it out where torc
 
 CUDA: dict[str, Callable[..., Any]] = {
     "getDeviceCount": get_device_count,
-    "getArchFlags": lambda: (settle(), state.policy.arch_flags())[1],
+    "getArchFlags": arch_flags,
     "init": init,
     "isInBadFork": is_in_bad_fork,
     "getDevice": get_device,
@@ -152,15 +159,15 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 class Cudart:
     """``torch.cuda.cudart()``."""
 
-    class cudaError:  # noqa: N801, the runtime's own name
+    class cudaError:
         success = 0
 
-    cudaMemGetInfo = staticmethod(memory_info)  # noqa: N815
-    cudaProfilerStart = cudaProfilerStop = staticmethod(_always(0))  # noqa: N815
-    cudaHostRegister = cudaHostUnregister = staticmethod(_always(0))  # noqa: N815
+    cudaMemGetInfo = staticmethod(memory_info)
+    cudaProfilerStart = cudaProfilerStop = staticmethod(_always(0))
+    cudaHostRegister = cudaHostUnregister = staticmethod(_always(0))
 
     @staticmethod
-    def cudaGetErrorString(code: int) -> str:  # noqa: N802
+    def cudaGetErrorString(code: int) -> str:
         return f"simulated CUDA error {code}"
 
 

@@ -11,10 +11,10 @@ from cudaguard._shadow._devices import arrive
 from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
 
-Untyped = torch.UntypedStorage
+Untyped: Any = torch.UntypedStorage
 
 
-class ShadowStorage(Shadow, Untyped):
+class ShadowStorage(Shadow, torch.UntypedStorage):
     """A CPU storage that is on ``cuda:i`` for all who ask. `_received`: it came from another process."""
 
     @property
@@ -44,7 +44,7 @@ class ShadowStorage(Shadow, Untyped):
 
     def __reduce__(self) -> Any:
         ready(self)
-        return super().__reduce__()
+        return Untyped.__reduce__(self)
 
 
 def ready(storage: Any) -> None:
@@ -77,7 +77,7 @@ def _shared(original: Any) -> Any:
 
 
 def _wrapped(original: Any) -> Any:
-    typed = torch.storage.TypedStorage
+    typed: Any = torch.storage.TypedStorage
 
     def _new_wrapped_storage(self: Any, untyped_storage: Any) -> Any:
         if not isinstance(untyped_storage, ShadowStorage):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._devices import Device, arrive, arrive_raw, cuda_index
+from cudaguard._shadow._devices import Device, arrive, cuda_index
 from cudaguard._shadow._patch import put
 from cudaguard._shadow._state import settle, state
 
@@ -96,7 +96,7 @@ class BaseStream:
         select(self.stream_id, self.device_index)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         (stream_id, device_index, _), before = self._before
         select(stream_id, device_index)
         state.policy.set_current(before)
@@ -193,15 +193,13 @@ def install() -> None:
     for made, name in ((BaseStream, "Stream"), (BaseEvent, "Event")):
         _rename(made, name, "torch")
         put(torch, name, made)
-    for made in (Stream, ExternalStream, Event):
-        _rename(made, made.__name__, "torch.cuda")
+    kinds: tuple[type, ...] = (Stream, ExternalStream, Event)
+    for kind in kinds:
+        _rename(kind, kind.__name__, "torch.cuda")
         for owner in (torch.cuda, torch.cuda.streams):
-            put(owner, made.__name__, made)
+            put(owner, kind.__name__, kind)
 
 
 def _rename(made: type, name: str, module: str) -> None:
     made.__name__ = made.__qualname__ = name
     made.__module__ = module
-
-
-__all__ = ["BaseEvent", "BaseStream", "Event", "ExternalStream", "Stream", "arrive_raw", "current", "default", "install", "select"]

@@ -7,12 +7,22 @@ from typing import Any
 import torch
 
 from cudaguard._shadow import _dispatch, _tables
-from cudaguard._shadow._classes import Shadow, Tensor, base_of, class_for, place_of, stand_ins, tag, waken
+from cudaguard._shadow._classes import (
+    Shadow,
+    Tensor,
+    base_of,
+    class_for,
+    place_of,
+    stand_ins,
+    tag,
+    waken,
+)
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import dress
 from cudaguard._shadow._state import settle, state
 
-Plain = torch._C.TensorBase
+Plain: Any = torch._C.TensorBase
+lib: Any = torch
 _grad = Plain.grad
 _run = _dispatch.run
 
@@ -30,7 +40,7 @@ def ready(self: Any, call: str) -> None:
         waken(self, call)
 
 
-def type_name(self: Tensor) -> str:
+def type_name(self: Any) -> str:
     """``torch.cuda.FloatTensor`` and the like."""
     layout = ".sparse" if self.is_sparse else ""
     return f"torch.cuda{layout}.{KINDS.get(self.dtype, str(self.dtype))}Tensor"
@@ -67,7 +77,7 @@ class ShadowTensor(Shadow, Tensor):
         return self._place
 
     @property
-    def grad(self) -> Tensor | None:  # type: ignore[override]
+    def grad(self) -> Any:
         """The engine accumulates plain tensors here; they are told where they are when somebody looks."""
         with torch._C.DisableTorchFunctionSubclass():
             found = _grad.__get__(self)
@@ -102,7 +112,7 @@ class ShadowTensor(Shadow, Tensor):
     def register_hook(self, hook: Any) -> Any:
         place = self._place
         with torch._C.DisableTorchFunctionSubclass():
-            return Tensor.register_hook(self, lambda grad: hook(tag(grad, place)))
+            return lib.Tensor.register_hook(self, lambda grad: hook(tag(grad, place)))
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         ready(self, "torch.Tensor.numpy")
@@ -110,28 +120,24 @@ class ShadowTensor(Shadow, Tensor):
             f"can't convert {self._device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
         )
 
-    def __array__(self, dtype: Any = None) -> Any:  # type: ignore[override]
+    def __array__(self, dtype: Any = None) -> Any:
         return self.numpy()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        ready(self, "torch.Tensor.__repr__")
-        alias = self if type(self)._base is Tensor else _alias(self)
-        with torch._C.DisableTorchFunctionSubclass():
-            text = torch._tensor_str._str(alias, tensor_contents=tensor_contents)
-        return "t" + text[1:] if text.startswith("Tensor(") else text  # torch writes the class's name unless it is its own
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return _text(self, tensor_contents)
 
     def __reduce_ex__(self, proto: Any) -> Any:
         """As torch reduces its own class: no trace of the shadow, only a storage that says "cuda:i"."""
         ready(self, "torch.Tensor.__reduce_ex__")
         with torch._C.DisableTorchFunctionSubclass():
-            base = base_of(type(self))
+            base: Any = base_of(type(self))
             if base is not Tensor and base.__reduce_ex__ is not Tensor.__reduce_ex__:
                 return base.__reduce_ex__(self, proto)
-            func, args = self._reduce_ex_internal(proto)
-            kept = torch._utils._get_obj_state(self)
+            func, args = lib.Tensor._reduce_ex_internal(self, proto)
+            kept = lib._utils._get_obj_state(self)
             if base is Tensor and not kept:
                 return func, args
-            return torch._tensor._rebuild_from_type_v2, (func, base, args, kept)
+            return lib._tensor._rebuild_from_type_v2, (func, base, args, kept)
 
     def untyped_storage(self) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
@@ -197,15 +203,24 @@ class ShadowParameter(ShadowTensor, torch.nn.Parameter):
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         return torch.nn.Parameter(data, requires_grad)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return "Parameter containing:\n" + super().__repr__(tensor_contents=tensor_contents)
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return "Parameter containing:\n" + _text(self, tensor_contents)
 
 
-def _alias(self: Tensor) -> Tensor:
+def _text(self: Any, contents: Any) -> str:
+    ready(self, "torch.Tensor.__repr__")
+    alias = self if type(self)._stands_for is Tensor else _alias(self)
+    text: str
+    with torch._C.DisableTorchFunctionSubclass():
+        text = lib._tensor_str._str(alias, tensor_contents=contents)
+    return "t" + text[1:] if text.startswith("Tensor(") else text  # torch writes the class's name unless it is its own
+
+
+def _alias(self: Any) -> Any:
     """The same data as a plain-looking shadow, for printing."""
     with torch._C.DisableTorchFunctionSubclass():
         alias = Plain.detach(self).requires_grad_(self.requires_grad)
-    alias.__class__ = class_for(Tensor, self._place)  # type: ignore[attr-defined]
+    alias.__class__ = class_for(Tensor, self._place)
     return alias
 
 

@@ -11,8 +11,8 @@ from cudaguard._shadow._classes import Shadow, tag_all
 from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import dress, wrap
 
-TRANSFORMS = "vmap grad grad_and_value jacrev jacfwd hessian".split()  # take a function, return one
-APPLIED = "vjp jvp linearize".split()  # take a function and its arguments at once
+TRANSFORMS = ["vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian"]  # take a function, return one
+APPLIED = ["vjp", "jvp", "linearize"]  # take a function and its arguments at once
 
 
 def _place_among(values: Any) -> int | None:

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from _show import show
 
+
 def _set(target, index, value):
     target[index] = value
     return target

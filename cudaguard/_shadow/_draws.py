@@ -16,12 +16,10 @@ from cudaguard._shadow._state import state
 CGenerator = torch._C.Generator
 
 # Calls on a shadow that draw numbers: in torch and torch.Tensor, and everything of torch.nn.init.
-IN_TORCH = """rand_like randn_like randint_like normal bernoulli multinomial poisson dropout alpha_dropout feature_dropout
-feature_alpha_dropout rrelu binomial native_dropout _standard_gamma _sample_dirichlet""".split()
-IN_TENSOR = "normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ bernoulli_ bernoulli multinomial".split()
-IN_FUNCTIONAL = """dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rrelu gumbel_softmax
-scaled_dot_product_attention multi_head_attention_forward fractional_max_pool2d fractional_max_pool3d""".split()
-IN_INIT = """uniform_ normal_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_""".split()
+IN_TORCH = ["rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "binomial", "native_dropout", "_standard_gamma", "_sample_dirichlet"]
+IN_TENSOR = ["normal_", "uniform_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_", "bernoulli_", "bernoulli", "multinomial"]
+IN_FUNCTIONAL = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d"]
+IN_INIT = ["uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_"]
 
 
 class ShadowGenerator(CGenerator):
@@ -30,17 +28,17 @@ class ShadowGenerator(CGenerator):
     _place = 0
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return Device("cuda", self._place)
 
     def get_offset(self) -> int:
         return 0
 
-    def set_offset(self, offset: int) -> "ShadowGenerator":
+    def set_offset(self, offset: int) -> ShadowGenerator:
         return self
 
     def __reduce__(self) -> Any:
-        seed, _, numbers = super().__reduce__()[2]  # type: ignore[index]
+        seed, _, numbers = super().__reduce__()[2]
         return torch.Generator, (self.device,), (seed, None, numbers)
 
 

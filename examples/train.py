@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Train a small classifier: an ordinary script, which runs on a GPU, on the CPU and on a simulated device.
 
-    python examples/train.py                              on whatever is there
-    CUDAGUARD_SIMULATE=2 python examples/train.py         as if two GPUs were there
-    python examples/train.py --broken                     with the classic mistake: the dataset sends its samples to the GPU
+python examples/train.py                              on whatever is there
+CUDAGUARD_SIMULATE=2 python examples/train.py         as if two GPUs were there
+python examples/train.py --broken                     with the classic mistake: the dataset sends its samples to the GPU
 """
 
 import argparse

@@ -13,7 +13,10 @@ from cudaguard._shadow._state import state
 
 # Computed in float32 under CUDA's autocast, by the name of the function.
 FLOAT32 = set(
-    ["acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh", "tan", "pow", "softplus", "layer_norm", "group_norm", "norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss_nd", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss", "cross_entropy", "cross_entropy_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "softmax", "log_softmax", "cumprod", "cumsum", "prod", "sum", "__pow__", "__rpow__"]
+    """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm group_norm norm nuclear_norm
+cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss_nd hinge_embedding_loss kl_div l1_loss smooth_l1_loss
+huber_loss mse_loss margin_ranking_loss soft_margin_loss triplet_margin_loss multi_margin_loss cross_entropy cross_entropy_loss
+binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp softmax log_softmax cumprod cumsum prod sum __pow__ __rpow__""".split()
 )
 
 

@@ -22,9 +22,7 @@ from cudaguard._shadow._state import settle, state
 
 reductions: Any = torch.multiprocessing.reductions
 Untyped: Any = torch.UntypedStorage
-_RESENT = (
-    "Attempted to send CUDA tensor received from another process; this is not currently supported. Consider cloning before sending."
-)
+_RESENT = "Attempted to send CUDA tensor received from another process; this is not currently supported. Consider cloning before sending."
 
 
 class Handle:

@@ -11,19 +11,20 @@ import torch.utils._device
 from cudaguard._shadow._classes import Shadow, Tensor, place_of, tag
 from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
 from cudaguard._shadow._dispatch import run
-from cudaguard._shadow._draws import check as check_generator
-from cudaguard._shadow._draws import drawing
+from cudaguard._shadow._random import check as check_generator
+from cudaguard._shadow._random import drawing
 from cudaguard._shadow._moves import pin
 from cudaguard._shadow._patch import dress, put, wrap
 from cudaguard._shadow._state import settle, state
 
-LIKE = ["empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"]
+LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_like".split()
 MORE = ["normal", "full_like", "from_file", "nested_tensor_from_jagged"]  # take a device, but are not in torch's list
-NEW = ["new_tensor", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"]
+NEW = "new_tensor new_empty new_zeros new_ones new_full new_empty_strided".split()
 SHARING = ("as_tensor", "asarray")  # may return their argument or share its memory
 # Take a tensor as mere data; of two, the last (the values) says where.
-DATA = ["tensor", "as_tensor", "asarray", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor", "sparse_bsc_tensor"]
-RANDOM = ["rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal"]
+DATA = """tensor as_tensor asarray sparse_coo_tensor sparse_compressed_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor
+sparse_bsc_tensor""".split()
+RANDOM = "rand randn randint randperm rand_like randn_like randint_like normal".split()
 wrappers: dict[Any, Any] = {}  # torch's function -> what stands for it here
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from cudaguard._shadow._state import state
 
-_COUNTERS = ["allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"]
-_TOTALS = ["num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free"]
+_COUNTERS = """allocation segment active inactive_split allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes""".split()
+_TOTALS = "num_alloc_retries num_ooms max_split_size num_sync_all_streams num_device_alloc num_device_free".split()
 _fraction: dict[int, float] = {}
 
 

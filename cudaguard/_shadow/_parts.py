@@ -7,7 +7,7 @@ from cudaguard._shadow import (
     _autograd,
     _compat,
     _crossing,
-    _draws,
+    _random,
     _factories,
     _legacy,
     _moves,
@@ -21,7 +21,7 @@ from cudaguard._shadow import (
 
 # The tables first, then what makes tensors; torch.device last, since the others want the real class.
 PARTS = (
-    _setup, _crossing, _moves, _storage, _draws, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
+    _setup, _crossing, _moves, _storage, _random, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
 )  # fmt: skip
 
 

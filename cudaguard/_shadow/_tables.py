@@ -7,20 +7,25 @@ from typing import Any
 
 import torch
 
-PASSIVE_PROPERTIES = ["shape", "dtype", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "itemsize", "nbytes", "is_sparse", "is_sparse_csr", "is_quantized", "is_meta", "is_nested", "names", "output_nr", "retains_grad", "_version", "_backward_hooks", "_post_accumulate_grad_hooks", "is_mkldnn", "is_cpu", "is_xpu", "is_mps", "is_ipu", "is_xla", "is_hpu", "is_vulkan", "is_maia", "is_mtia", "is_ort", "name", "volatile", "_base"]
+PASSIVE_PROPERTIES = """shape dtype layout requires_grad is_leaf grad_fn ndim itemsize nbytes is_sparse is_sparse_csr is_quantized is_meta is_nested
+names output_nr retains_grad _version _backward_hooks _post_accumulate_grad_hooks is_mkldnn is_cpu is_xpu is_mps is_ipu is_xla is_hpu
+is_vulkan is_maia is_mtia is_ort name volatile""".split()
 
-PASSIVE_METHODS = ["size", "stride", "dim", "numel", "nelement", "ndimension", "data_ptr", "storage_offset", "is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_conj", "is_neg", "is_inference", "element_size", "__len__", "__hash__", "requires_grad_", "is_set_to", "is_same_size", "_is_view", "has_names", "is_distributed", "_has_symbolic_sizes_strides", "dense_dim", "sparse_dim", "is_coalesced", "dim_order", "__dir__", "is_shared", "_is_all_true_", "storage_type"]
+PASSIVE_METHODS = """size stride dim numel nelement ndimension data_ptr storage_offset is_contiguous is_floating_point is_complex is_signed
+is_conj is_neg is_inference element_size __len__ __hash__ requires_grad_ is_set_to is_same_size _is_view has_names is_distributed
+_has_symbolic_sizes_strides dense_dim sparse_dim is_coalesced dim_order __dir__ is_shared _is_all_true_ storage_type""".split()
 
 # The most asked of them, which do not even go through dispatch.
-READ_PROPERTIES = ["shape", "dtype", "layout", "ndim", "requires_grad", "is_leaf", "grad_fn", "is_sparse", "is_nested", "is_quantized", "is_meta", "_version"]
-READ_METHODS = ["size", "stride", "dim", "numel", "nelement", "data_ptr", "storage_offset", "is_contiguous", "is_floating_point", "is_complex", "element_size", "__len__"]
+READ_PROPERTIES = "shape dtype layout ndim requires_grad is_leaf grad_fn is_sparse is_nested is_quantized is_meta _version".split()
+READ_METHODS = """size stride dim numel nelement data_ptr storage_offset is_contiguous is_floating_point is_complex element_size __len__""".split()
 
-PASSIVE_FUNCTIONS = ["_has_compatible_shallow_copy_type", "is_floating_point", "is_complex", "is_conj", "is_neg", "is_inference", "is_same_size", "numel"]
+PASSIVE_FUNCTIONS = """_has_compatible_shallow_copy_type is_floating_point is_complex is_conj is_neg is_inference is_same_size numel""".split()
 
 # May mix devices, or check by themselves.
-FREE = ["copy_", "__getitem__", "__setitem__", "index_put_", "index_put", "index", "set_data", "__set__", "backward", "is_set_to", "is_same_size", "resize_as_"]
+FREE = "copy_ __getitem__ __setitem__ index_put_ index_put index set_data __set__ backward is_set_to is_same_size resize_as_".split()
 # Take sizes, offsets or lengths on the CPU beside data on the device.
-FREE += ["_nested_view_from_jagged", "_nested_view_from_jagged_copy", "_nested_view_from_buffer", "_nested_view_from_buffer_copy", "_pad_packed_sequence", "_pack_padded_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
+FREE += """_nested_view_from_jagged _nested_view_from_jagged_copy _nested_view_from_buffer _nested_view_from_buffer_copy _pad_packed_sequence
+_pack_padded_sequence lstm gru rnn_tanh rnn_relu tensor_split""".split()
 
 # Return CPU tensors whatever the device of their arguments.
 CPU_RESULT = ["_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"]

@@ -56,6 +56,27 @@ def set_data(self: Any, value: Any) -> None:
         self._values, self._offsets, self._lengths = value._values, value._offsets, value._lengths  # a jagged tensor
 
 
+def _text(self: Any, *, tensor_contents: Any = None) -> str:
+    ready(self, "torch.Tensor.__repr__")
+    alias = self if type(self)._stands_for is Tensor else _alias(self)
+    text: str
+    with torch._C.DisableTorchFunctionSubclass():
+        text = lib._tensor_str._str(alias, tensor_contents=tensor_contents)
+    return "t" + text[1:] if text.startswith("Tensor(") else text  # torch writes the class's name unless it is its own
+
+
+def _alias(self: Any) -> Any:
+    """The same data as a plain-looking shadow, for printing."""
+    with torch._C.DisableTorchFunctionSubclass():
+        alias = Plain.detach(self).requires_grad_(self.requires_grad)
+    alias.__class__ = class_for(Tensor, self._place)
+    return alias
+
+
+def _parameter_text(self: Any, *, tensor_contents: Any = None) -> str:
+    return "Parameter containing:\n" + _text(self, tensor_contents=tensor_contents)
+
+
 class ShadowTensor(Shadow, Tensor):
     """A CPU tensor that is on ``cuda:i`` for all who ask."""
 
@@ -116,15 +137,12 @@ class ShadowTensor(Shadow, Tensor):
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         ready(self, "torch.Tensor.numpy")
-        raise TypeError(
-            f"can't convert {self._device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
-        )
+        raise TypeError(f"can't convert {self._device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
 
     def __array__(self, dtype: Any = None) -> Any:
         return self.numpy()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return _text(self, tensor_contents)
+    __repr__: Any = _text
 
     def __reduce_ex__(self, proto: Any) -> Any:
         """As torch reduces its own class: no trace of the shadow, only a storage that says "cuda:i"."""
@@ -203,25 +221,7 @@ class ShadowParameter(ShadowTensor, torch.nn.Parameter):
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         return torch.nn.Parameter(data, requires_grad)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return "Parameter containing:\n" + _text(self, tensor_contents)
-
-
-def _text(self: Any, contents: Any) -> str:
-    ready(self, "torch.Tensor.__repr__")
-    alias = self if type(self)._stands_for is Tensor else _alias(self)
-    text: str
-    with torch._C.DisableTorchFunctionSubclass():
-        text = lib._tensor_str._str(alias, tensor_contents=contents)
-    return "t" + text[1:] if text.startswith("Tensor(") else text  # torch writes the class's name unless it is its own
-
-
-def _alias(self: Any) -> Any:
-    """The same data as a plain-looking shadow, for printing."""
-    with torch._C.DisableTorchFunctionSubclass():
-        alias = Plain.detach(self).requires_grad_(self.requires_grad)
-    alias.__class__ = class_for(Tensor, self._place)
-    return alias
+    __repr__: Any = _parameter_text
 
 
 def tag_grad(found: Tensor, place: int) -> Tensor:

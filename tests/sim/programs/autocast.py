@@ -25,7 +25,8 @@ def dtypes(**options):
             "mse": F.mse_loss(h, torch.zeros_like(h)), "cross": F.cross_entropy(net(x), y), "cat": torch.cat([h, x], 1), "gelu": F.gelu(h),
             "bmm": torch.bmm(x[None], x.t()[None]), "conv": F.conv1d(x[None], torch.ones(1, 3, 1, device="cuda")), "mean": h.mean(),
             "einsum": torch.einsum("ij,kj->ik", x, x), "sdpa": F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
-            "norm2": torch.norm(h), "cumsum": h.cumsum(0), "cpu mm": torch.mm(torch.ones(2, 2), torch.ones(2, 2)), "double": x.double() @ x.double().t(),
+            "norm2": torch.norm(h), "cumsum": h.cumsum(0), "cpu mm": torch.mm(torch.ones(2, 2), torch.ones(2, 2)),
+            "double": x.double() @ x.double().t(),
         }  # fmt: skip
     return {name: [t.dtype, t.device] for name, t in found.items()}
 

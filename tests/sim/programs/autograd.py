@@ -43,7 +43,7 @@ class Square(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
-        assert grad.is_cuda and x.is_cuda, (grad.device, x.device)
+        assert [grad.device.type, x.device.type] == ["cuda", "cuda"], (grad.device, x.device)
         return 2 * ctx.factor * x * grad + torch.zeros_like(x), None
 
 

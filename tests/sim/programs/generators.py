@@ -40,10 +40,12 @@ show("seed before init", lambda: [torch.cuda.manual_seed(3), torch.cuda.is_initi
 show("seed kept until init", lambda: torch.cuda.initial_seed())
 for name, draw in {
     "rand": lambda: torch.rand(3, **on), "randn": lambda: torch.randn(3, **on), "randint": lambda: torch.randint(9, (9,), **on),
-    "randperm": lambda: torch.randperm(20, **on), "normal": lambda: torch.normal(torch.zeros(3, **on), 1.0), "rand_like": lambda: torch.rand_like(torch.ones(3, **on)),
+    "randperm": lambda: torch.randperm(20, **on), "normal": lambda: torch.normal(torch.zeros(3, **on), 1.0),
+    "rand_like": lambda: torch.rand_like(torch.ones(3, **on)),
     "normal_": lambda: torch.empty(3, **on).normal_(), "bernoulli": lambda: torch.bernoulli(torch.full((9,), 0.5, **on)),
     "multinomial": lambda: torch.multinomial(torch.ones(9, **on), 3), "dropout": lambda: torch.nn.functional.dropout(torch.ones(20, **on)),
-    "distribution": lambda: torch.distributions.Normal(torch.zeros(2, **on), 1.0).sample(), "init": lambda: torch.nn.init.normal_(torch.empty(3, **on)),
+    "distribution": lambda: torch.distributions.Normal(torch.zeros(2, **on), 1.0).sample(),
+    "init": lambda: torch.nn.init.normal_(torch.empty(3, **on)),
 }.items():  # fmt: skip
     show(f"{name} manual_seed", lambda draw=draw: same(draw, lambda: torch.manual_seed(1)))
     show(f"{name} cuda seed", lambda draw=draw: same(draw, lambda: torch.cuda.manual_seed(1)))

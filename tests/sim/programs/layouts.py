@@ -79,7 +79,10 @@ show("jagged from cpu", lambda: torch.nested.nested_tensor(parts, layout=torch.j
 show("jagged same raggedness", lambda: jagged.cuda() + jagged)
 show("jagged from parts", lambda: torch.nested.nested_tensor_from_jagged(torch.ones(5, 2, device=d), torch.tensor([0, 2, 5], device=d)))
 show("jagged mixed parts", lambda: torch.nested.nested_tensor_from_jagged(torch.ones(5, 2, device=d), torch.tensor([0, 2, 5])))
-show("as_nested", lambda: [torch.nested.as_nested_tensor([p.cuda() for p in parts], layout=torch.jagged), torch.nested.as_nested_tensor([p.cuda() for p in parts])])
+show(
+    "as_nested",
+    lambda: [torch.nested.as_nested_tensor([p.cuda() for p in parts], layout=torch.jagged), torch.nested.as_nested_tensor([p.cuda() for p in parts])],
+)
 show("as_nested moved", lambda: torch.nested.as_nested_tensor(parts, device=d))
 show("jagged grad", lambda: _jagged_grad())
 show("jagged mean", lambda: jagged.mean(dim=1))

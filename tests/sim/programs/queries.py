@@ -27,14 +27,19 @@ show("available", lambda: [torch.cuda.is_available(), torch.cuda.is_initialized(
 show("count", lambda: torch.cuda.device_count() > 0)
 show("current", lambda: [torch.cuda.current_device(), torch.cuda.is_initialized()])
 show("name", lambda: [isinstance(torch.cuda.get_device_name(), str), torch.cuda.get_device_name(0) == torch.cuda.get_device_properties(0).name])
-show("capability", lambda: [torch.cuda.get_device_capability() == (torch.cuda.get_device_properties(0).major, torch.cuda.get_device_properties(0).minor)])
+show(
+    "capability",
+    lambda: [torch.cuda.get_device_capability() == (torch.cuda.get_device_properties(0).major, torch.cuda.get_device_properties(0).minor)],
+)
 p = torch.cuda.get_device_properties("cuda:0")
 show("properties", lambda: [p.total_memory > 0, p.multi_processor_count > 0, p.warp_size, isinstance(p.name, str), p.L2_cache_size > 0])
 show("bad device", lambda: torch.cuda.get_device_properties(63))
 show("set bad device", lambda: torch.cuda.set_device(63))
 show("set device", lambda: [torch.cuda.set_device(0), torch.cuda.set_device("cuda:0"), torch.cuda.set_device(torch.device("cuda", 0))])
 show("mem_get_info", lambda: (lambda free, total: 0 < free <= total)(*torch.cuda.mem_get_info()))
-show("memory", lambda: [isinstance(torch.cuda.max_memory_allocated(), int), torch.cuda.memory_reserved() >= 0, len(torch.cuda.memory_summary()) > 100])
+show(
+    "memory", lambda: [isinstance(torch.cuda.max_memory_allocated(), int), torch.cuda.memory_reserved() >= 0, len(torch.cuda.memory_summary()) > 100]
+)
 show("memory stats", lambda: [key in torch.cuda.memory_stats() for key in ("allocated_bytes.all.current", "reserved_bytes.all.peak", "num_ooms")])
 show("resets", lambda: [torch.cuda.reset_peak_memory_stats(), torch.cuda.reset_accumulated_memory_stats(), torch.cuda.empty_cache()])
 show("fraction", lambda: torch.cuda.set_per_process_memory_fraction(0.5))

@@ -16,10 +16,12 @@ from cudaguard._shadow._state import state
 CGenerator = torch._C.Generator
 
 # Calls on a shadow that draw numbers: in torch and torch.Tensor, and everything of torch.nn.init.
-IN_TORCH = ["rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial", "poisson", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "binomial", "native_dropout", "_standard_gamma", "_sample_dirichlet"]
-IN_TENSOR = ["normal_", "uniform_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_", "bernoulli_", "bernoulli", "multinomial"]
-IN_FUNCTIONAL = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d"]
-IN_INIT = ["uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_"]
+IN_TORCH = """rand_like randn_like randint_like normal bernoulli multinomial poisson dropout alpha_dropout feature_dropout feature_alpha_dropout rrelu
+binomial native_dropout _standard_gamma _sample_dirichlet""".split()
+IN_TENSOR = "normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ bernoulli_ bernoulli multinomial".split()
+IN_FUNCTIONAL = """dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout rrelu gumbel_softmax scaled_dot_product_attention
+multi_head_attention_forward fractional_max_pool2d fractional_max_pool3d""".split()
+IN_INIT = "uniform_ normal_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_".split()
 
 
 class ShadowGenerator(CGenerator):

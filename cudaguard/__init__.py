@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import _activate
 from ._activate import disable, enable
+from ._forbid import forbid_init
 from ._public import fork_safe, ignore, origin, report
 from .errors import CudaForkError, CudaForkWarning, CudaGuardError, CudaInitError, WorkerOutputError
 
@@ -20,6 +21,7 @@ __all__ = [
     "WorkerOutputError",
     "disable",
     "enable",
+    "forbid_init",
     "fork_safe",
     "ignore",
     "origin",

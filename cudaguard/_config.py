@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 MODES = ("off", "record", "warn", "error", "reroute", "respawn")
 SHORT = {"0": "off", "1": "error"}
+FORBIDDABLE = ("import",)  # what CUDAGUARD_FORBID takes
 NOT_BUILT = frozenset({"respawn"})  # these act as `error`, and the first error text says so
 DEFAULT_COPY_LIMIT = 1 << 30  # bytes
 
@@ -37,6 +38,7 @@ class Config(NamedTuple):
     trace: str | None = None
     ignore: tuple[Ignore, ...] = ()
     copy_limit: int = DEFAULT_COPY_LIMIT
+    forbid: str | None = None  # where initialising CUDA raises: while importing
 
     @property
     def acting(self) -> str:
@@ -88,6 +90,7 @@ def from_environ(environ: Mapping[str, str], default: str = "error") -> Config:
         path(environ.get("CUDAGUARD_TRACE")),
         tuple(_ignore(entry) for entry in environ.get("CUDAGUARD_IGNORE", "").split(",") if entry.strip()),
         _bytes(environ.get("CUDAGUARD_COPY_LIMIT")),
+        _forbid(environ.get("CUDAGUARD_FORBID")),
     )
 
 
@@ -100,6 +103,12 @@ def _ignore(entry: str) -> Ignore:
     slug, _, place = entry.strip().partition("@")
     file, _, line = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
     return Ignore(slug, file or None, int(line) if line else None)
+
+
+def _forbid(text: str | None) -> str | None:
+    if text and text not in FORBIDDABLE:
+        raise ConfigError(f"CUDAGUARD_FORBID {text!r} is not known; legal: {', '.join(FORBIDDABLE)}")
+    return text or None
 
 
 def _bytes(text: str | None) -> int:

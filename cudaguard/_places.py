@@ -149,7 +149,7 @@ def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
     """The place that a whole stack was at, without the frames of `cut`."""
-    own = frames[_shared(frames, cut) :] or frames
+    own = frames[shared(frames, cut) :] or frames
     user = own[_user([kind(frame.file) for frame in own])]
     stack = tuple(frame for frame in own if not frame.file.startswith("<frozen importlib"))
     return Site(user.file, user.line, user.function, stack)
@@ -157,13 +157,13 @@ def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
 
 def _site(calls: list[tuple[FrameType, int, int]], cut: tuple[Frame, ...]) -> Site:
     frames = tuple(Frame(f.f_code.co_filename, line, f.f_code.co_name, at) for f, line, at in calls)
-    skip = _shared(frames, cut) % len(frames)
+    skip = shared(frames, cut) % len(frames)
     user = _user([kind(frame.file) for frame in frames[skip:]]) + skip
     return from_frames(frames, cut)._replace(span=_span(calls[user][0].f_code, calls[user][2]))
 
 
-def _shared(frames: tuple[Frame, ...], cut: tuple[Frame, ...]) -> int:
-    """How many outermost calls of a stack still wait where `cut` has them."""
+def shared(frames: tuple[Frame, ...], cut: tuple[Frame, ...]) -> int:
+    """How many outermost calls of a stack still wait where `cut` has them: those are a parent's."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(frames, cut, strict=False)))
 
 

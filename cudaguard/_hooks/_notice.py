@@ -114,14 +114,14 @@ def lost(call: str, fork: Fork) -> None:
 
 
 @safe(None)
-def rose(tier: str, place: Site | None = None) -> None:
+def rose(tier: str, place: Site | None = None, call: str = "") -> None:
     """Note that CUDA went up to a tier, here or at a place taken before the call."""
     from .. import _calls
 
     book = journal()
     if book.below(tier):
         here = place or site()
-        _remark(book, book.stepped(tier, _calls.name(here), here))
+        _remark(book, book.stepped(tier, call or _calls.name(here), here))
 
 
 def _remark(book: Journal, step: Step) -> None:

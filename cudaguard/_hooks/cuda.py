@@ -16,7 +16,7 @@ from .. import _driver
 from .._journal import INITIALISED, QUERIED
 from .._places import Site
 from .._respond import safe
-from . import _notice
+from . import _notice, _refuse
 from ._patch import Patches
 from .forks import VISIBLE
 
@@ -71,6 +71,9 @@ def _approach() -> tuple[BaseException | None, Site | None]:
     error = _notice.touched()
     if error is not None or _notice.bad() is not None:
         return error, None
+    refusal = _refuse.error(INITIALISED)
+    if refusal is not None:
+        return refusal, None
     _notice.woken()
     return None, _notice.site()
 
@@ -84,7 +87,12 @@ def _arrived(place: Site | None) -> None:
 def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def query(*args: Any, **kwargs: Any) -> Any:
-        if cuda._initialized or _before():
+        if cuda._initialized or getattr(_inside, "busy", False):
+            return original(*args, **kwargs)
+        refusal = _refuse.error(QUERIED, f"torch.cuda.{original.__name__}")
+        if refusal is not None:
+            raise refusal
+        if _before():
             return original(*args, **kwargs)
         return _notice.call(_ask, original, *args, **kwargs)
 
@@ -99,8 +107,8 @@ def _ask(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 @safe(True)
 def _before() -> bool:
-    """Whether there is nothing to look for after the call: CUDA is up already, or torch asks while it initialises."""
-    return getattr(_inside, "busy", False) or (_notice.bad() is None and _notice.woken())
+    """Whether there is nothing to look for after the call: CUDA is up already."""
+    return _notice.bad() is None and _notice.woken()
 
 
 @safe(None)

@@ -7,37 +7,48 @@ torch.get_device_module breaks torch.compile(fullgraph=True). What is not here i
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from .. import _driver
 from .._journal import DRIVER
 from .._respond import safe
-from . import _notice
+from ..errors import CudaInitError
+from . import _notice, _refuse
 from ._patch import Patches
 
 DOORS = (
     ("torch.nested", "nested_tensor"),
     ("torch.nested", "as_nested_tensor"),
     ("torch.distributed", "init_process_group"),
+    ("torch.distributed", "new_group"),
 )
+
+_inside = threading.local()
 
 
 def install(patches: Patches) -> None:
     """Watch the doors that are functions, and the constructor of CUDA streams."""
     for module, name in DOORS:
-        patches.wrap(module, name, _door)
+        patches.wrap(module, name, door)
     stream = getattr(_notice.module("torch.cuda"), "Stream", None)
     if stream is not None and "__new__" in vars(stream):
-        patches.put_static(stream, "__new__", _door(stream.__new__))
+        patches.put_static(stream, "__new__", door(stream.__new__))
 
 
-def _door(original: Callable[..., Any]) -> Callable[..., Any]:
+def door(original: Callable[..., Any], call: str = "") -> Callable[..., Any]:
+    """The function, watched. `call` is its name as users write it; "" takes the name on the user's line."""
+
     @functools.wraps(original)
     def door(*args: Any, **kwargs: Any) -> Any:
-        if _known():
+        if getattr(_inside, "door", False) or _known():  # a door behind a door: the outer one was the user's
             return original(*args, **kwargs)
-        return _notice.call(_pass, original, *args, **kwargs)
+        _inside.door = True
+        try:
+            return _notice.call(_through, original, call, args, kwargs)
+        finally:
+            _inside.door = False
 
     return door
 
@@ -48,13 +59,22 @@ def _known() -> bool:
     return bool(_notice.journal().steps) or _notice.bad() is not None or _notice.woken()
 
 
-def _pass(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    result = original(*args, **kwargs)
-    _after()
+def _through(original: Callable[..., Any], call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        result = original(*args, **kwargs)
+    except BaseException:
+        _after(call)  # a call that failed may have woken the driver all the same
+        raise
+    refusal = _after(call)
+    if refusal is not None:
+        raise refusal
     return result
 
 
 @safe(None)
-def _after() -> None:
-    if _driver.up():
-        _notice.rose(DRIVER)
+def _after(call: str) -> CudaInitError | None:
+    """Note whether the driver woke behind a door; the error where that is forbidden. Not before: most calls wake nothing."""
+    if not _driver.up() or _notice.journal().steps:
+        return None
+    _notice.rose(DRIVER, None, call)
+    return _refuse.error(DRIVER, call)

@@ -55,11 +55,12 @@ def start() -> None:
 
 
 def wanted(environ: "MutableMapping[str, str]") -> bool:
-    """Does the environment ask for the guard, or for simulated devices? Complains once where CUDAGUARD is not a mode."""
+    """Does the environment ask for the guard, for simulated devices, or forbid CUDA? Complains once where CUDAGUARD is not a mode."""
     mode = environ.get("CUDAGUARD", "")
     simulate = environ.get("CUDAGUARD_SIMULATE", "")
+    forbid = environ.get("CUDAGUARD_FORBID", "")
     # Under python -E and -I this file still runs and could read the variables, but the user asked for none to count.
-    if not (mode or simulate) or sys.flags.ignore_environment:
+    if not (mode or simulate or forbid) or sys.flags.ignore_environment:
         return False
     mode = ALIASES.get(mode, mode or "error")
     if mode not in MODES:

@@ -33,6 +33,25 @@ def install(patches: Patches, module: str) -> None:
                 patches.unwatched.append(f"{holder}.{name}.{method}")
 
 
+def install_luggage(patches: Patches) -> None:
+    """Watch what spawned workers are sent."""
+    patches.wrap("multiprocessing.reduction", "dump", _packing)
+
+
+def _packing(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def dump(obj: Any, file: Any, protocol: int | None = None) -> None:
+        planning = _notice.module("cudaguard._reroute._plan")
+        plan = None if planning is None else planning.current()
+        if plan is None:
+            return original(obj, file, protocol)
+        from .._reroute import _luggage
+
+        _luggage.dump(plan, obj, file, protocol)
+
+    return dump
+
+
 def _preparing(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -40,7 +59,10 @@ def _preparing(original: Callable[..., None]) -> Callable[..., None]:
             return original(self, loader, *args, **kwargs)
         from .._reroute import _plan
 
-        with _plan.making(_plan.prepare(loader)):
+        plan = _plan.prepare(loader)
+        if plan.refusal is not None:
+            raise plan.refusal
+        with _plan.making(plan):
             original(self, loader, *args, **kwargs)
 
     return __init__

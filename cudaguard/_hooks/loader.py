@@ -18,6 +18,7 @@ def install_torch(patches: Patches) -> None:
     """Guard torch's DataLoader."""
     _install(patches, TORCH)
     iterators.install(patches, "torch.utils.data.dataloader")
+    iterators.install_luggage(patches)
 
 
 def install_stateful(patches: Patches) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import pickle
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +14,10 @@ import torch
 
 from .. import _config, _driver, _places, _respond, _shadow
 from .._hooks import _notice
+from .._hooks.cuda import INITIALISERS
 from .._journal import INITIALISED
 from .._respond import safe
-from . import _delivery, _note, _parcel, _plan, _snapshot
+from . import _adopt, _delivery, _note, _parcel, _plan, _snapshot
 from ._note import Notes
 from ._policy import Rerouted
 
@@ -47,15 +50,17 @@ def begin(plan: _plan.Plan | None) -> None:
     if _notice.bad() is not None:
         snapshot = plan.snapshot if plan is not None and plan.snapshot is not None else _snapshot.take()
         _stand_in(snapshot)
+        _adopt.adopt(plan.copies if plan is not None else [])
 
 
 def _stand_in(snapshot: _snapshot.Snapshot) -> None:
-    from .._shadow import _runtime  # patches nothing before it is installed
-
+    """The shadow, as in a process that has not touched CUDA yet: torch's own lazy initialisation runs on it at the first touch."""
     _shadow.install(Rerouted(snapshot, notes.noted, _note.refused))
-    torch.cuda._queued_calls.clear()  # of the parent's initialisation
-    _runtime.init()
-    torch.cuda._initialized = True
+    torch.cuda._initialized = False
+    torch.cuda._queued_calls.clear()  # the parent's
+    for holder, name in INITIALISERS:  # the guard's own would raise at the first touch
+        if hasattr(sys.modules.get(holder), name):
+            setattr(sys.modules[holder], name, inspect.unwrap(getattr(sys.modules[holder], name)))
 
 
 def _packing(fetch: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +112,8 @@ def _told(size: int) -> tuple[tuple[_delivery.Place, ...], list[_delivery.Told]]
     places, new = notes.taken()
     for finding in new:
         _respond.respond(finding)
-    return places, [(finding.as_dict(), _delivery.line(finding, size)) for finding in new]
+    bad = _notice.bad() is not None
+    return places, [(finding.as_dict(), _delivery.line(finding, size) if bad else "") for finding in new]
 
 
 def _healthy() -> None:

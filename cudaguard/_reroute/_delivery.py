@@ -54,8 +54,8 @@ def _hear(news: list[Told]) -> None:
         if place in _heard:
             continue
         _heard.add(place)
-        _respond.received(finding, line)
-        if finding["tier"] and finding["fork"] and line:
+        _respond.received(finding, line or str(finding["message"]))
+        if line:
             tallies[place] = Tally(_text.short(str(place[0])) + f":{place[1]}")
             _at_exit()
             print(line, file=sys.stderr)

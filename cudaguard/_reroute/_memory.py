@@ -20,22 +20,28 @@ def moved(tensors: Sequence[Tensor], move: Move) -> list[Tensor]:
 
 def _alone(tensors: Sequence[Tensor]) -> list[bool]:
     """Whether a tensor is the only one on its storage."""
-    counts = collections.Counter(_key(tensor) for tensor in tensors)
-    return [counts[_key(tensor)] == 1 for tensor in tensors]
+    counts = collections.Counter(key(tensor) for tensor in tensors)
+    return [counts[key(tensor)] == 1 for tensor in tensors]
 
 
-def _key(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() or id(tensor)  # empty storages share no memory, though they share an address
+def key(tensor: Tensor) -> int:
+    """Which storage a tensor is on."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch._C.TensorBase.untyped_storage(tensor).data_ptr() or id(tensor)  # empty storages share no memory, though they share an address
 
 
 def _view(tensor: Tensor, whole: dict[int, Tensor], move: Move) -> Tensor:
-    key = _key(tensor)
-    if key not in whole:
-        whole[key] = move(flat(tensor))
-    bytes_ = whole[key]
-    size = tensor.element_size()
-    typed = bytes_[: bytes_.numel() // size * size].view(tensor.dtype)
-    return typed.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
+    address = key(tensor)
+    if address not in whole:
+        whole[address] = move(flat(tensor))
+    return view(whole[address], tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def view(storage: Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+    """A tensor on a storage that is given as bytes."""
+    size = torch.empty(0, dtype=dtype, device="meta").element_size()
+    typed = storage[: storage.numel() // size * size].view(dtype)
+    return typed.as_strided(shape, stride, offset).detach()
 
 
 def flat(tensor: Tensor) -> Tensor:

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from .._hooks import _notice
-from . import _snapshot
+from .._respond import safe
+from . import _copies, _held, _memory, _snapshot
+from ._copies import Copy
+from ._held import Held
 from ._snapshot import Snapshot
 
 _current = threading.local()  # by thread: two threads may each be making an iterator; a fork keeps the forking thread's
 
 
 class Plan:
-    """For the workers of one iterator: what is known of the GPUs."""
+    """For the workers of one iterator: what is known of the GPUs, and CPU copies of the GPU data they inherit."""
 
-    def __init__(self, snapshot: Snapshot | None) -> None:
+    def __init__(self, snapshot: Snapshot | None, found: list[Held] | None = None) -> None:
         self.snapshot = snapshot
+        self.copies: list[Copy] = []
+        self.refusal: BaseException | None = None
+        self._sharing = Counter(_memory.key(h.data) for h in found or () if isinstance(h.data, torch.Tensor) and not h.data.is_sparse)
+        self._sent: dict[Any, tuple[Any, torch.Tensor]] = {}
+
+    def alone(self, key: int) -> bool:
+        """Whether no two tensors that were found share this storage."""
+        return self._sharing[key] <= 1
+
+    def on_cpu(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the CPU, made once for all workers. `key` is the tensor it is for, or the address of a storage."""
+        name = key if isinstance(key, int) else id(key)
+        if name not in self._sent:
+            self._sent[name] = key, tensor.to("cpu", copy=True)
+        return self._sent[name][1]
 
 
 def current() -> Plan | None:
@@ -36,7 +57,23 @@ def making(plan: Plan) -> Iterator[None]:
         _current.plan = outer
 
 
+@safe(Plan(None))
 def prepare(loader: Any) -> Plan:
     """Look at what the workers will need. Wakes nothing: if CUDA is down, the workers are healthy and need nothing."""
-    up = _notice.bad() is None and _notice.woken()
-    return Plan(_snapshot.take() if up else None)
+    if _notice.bad() is not None or not _notice.woken():
+        return Plan(None)
+    found = _search(loader) if torch.cuda.is_initialized() or _notice.journal().steps else []
+    plan = Plan(_snapshot.take(), found)
+    plan.refusal = _copies.refusal(found)
+    if plan.refusal is None and _method(loader) == "fork":
+        plan.copies = _copies.make(loader, found)
+    return plan
+
+
+def _search(loader: Any) -> list[Held]:
+    return _held.find({"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn})
+
+
+def _method(loader: Any) -> str:
+    context = loader.multiprocessing_context
+    return str((torch.multiprocessing if context is None else context).get_start_method())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .._shadow import Policy
 from ._snapshot import Snapshot
 
@@ -19,7 +21,13 @@ class Rerouted(Policy):
 
     def arrive(self, call: str = "") -> None:
         """Something is put on a device."""
+        self.initialise()
         self._noted()
+
+    def initialise(self) -> None:
+        """A question, or a tensor on its way: torch initialises, on the shadow."""
+        if not torch.cuda._initialized:
+            torch.cuda._lazy_init()
 
     def held(self, call: str) -> None:
         """Data that the parent copied for this worker is used for the first time."""

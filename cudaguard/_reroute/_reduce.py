@@ -28,14 +28,14 @@ def reduce(tensor: Tensor, leaf: Leaf) -> Any:
     """
     if tensor.device.type not in ("cpu", "cuda"):
         return NotImplemented
-    if _wraps(tensor):
+    if wraps(tensor):
         return NotImplemented  # its parts are tensors, and the pickler will ask for each
     if tensor.requires_grad and not tensor.is_leaf:
         raise pickle.PicklingError("Cowardly refusing to serialize non-leaf tensor which requires_grad")
     return _as_sent(tensor, _layout(tensor, leaf))
 
 
-def _wraps(tensor: Tensor) -> bool:
+def wraps(tensor: Tensor) -> bool:
     """Whether a tensor is a Python wrapper around others, as jagged nested tensors are."""
     base = base_of(type(tensor))
     return hasattr(base, "__tensor_flatten__") or base.__torch_dispatch__ is not Tensor.__torch_dispatch__

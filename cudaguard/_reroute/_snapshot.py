@@ -26,6 +26,10 @@ class Snapshot(NamedTuple):
         """How many devices there are."""
         return len(self.properties)
 
+    def portable(self) -> Snapshot:
+        """The same, in a form that pickles: torch's own objects do not."""
+        return self._replace(properties=tuple(Copied(p) for p in self.properties))
+
 
 def take() -> Snapshot:
     """Look now. In a child, the best that can be known there without a driver."""
@@ -60,6 +64,17 @@ def _memory(index: int, properties: Any) -> tuple[int, int]:
 def _arch() -> str | None:
     flags = getattr(torch._C, "_cuda_getArchFlags", None)
     return flags() if flags is not None else None
+
+
+class Copied(Properties):
+    """The properties that a torch object has."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        for name in dir(source):
+            value = None if name.startswith("_") else getattr(source, name, None)
+            if isinstance(value, (int, float, str)):
+                setattr(self, name, value)
 
 
 class Known(Properties):

@@ -1,0 +1,96 @@
+"""In a forked worker: inherited GPU objects are given the CPU data that the parent copied, and say where they belong as before.
+
+The objects stay the same, so whatever holds them need not be known. Facts (measured, see the tests): `t.data = cpu` works for dense
+tensors, parameters and buffers; for nested tensors it is an error and for sparse ones it hangs, so those are swapped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+from .._shadow import place_of
+from .._shadow._classes import base_of, hold
+from .._shadow._random import make as make_generator
+from . import _copies
+from ._copies import Copy
+from ._held import Held
+from ._reduce import Dispatchless
+
+Tensor = torch.Tensor
+Plain = torch._C.TensorBase
+
+
+def adopt(copies: list[Copy]) -> None:
+    """Give every inherited object its data."""
+    _copies.forget()
+    for copy in copies:
+        _give(copy.held, copy.cpu)
+
+
+def _give(held: Held, cpu: Any) -> None:
+    data = held.data
+    if not isinstance(data, Tensor):
+        _replace(held, _generator(data, cpu))
+    elif cpu is None:
+        _wrapper(data)
+    elif data.layout is torch.strided and not data.is_nested:
+        _dense(data, cpu)
+    else:
+        _swap(held, cpu)
+
+
+def index(data: Any) -> int:
+    """The device of an inherited object."""
+    place = place_of(data)
+    return place if place is not None else data.device.index
+
+
+def _dense(tensor: Tensor, cpu: Tensor) -> None:
+    place = index(tensor)
+    with Dispatchless():
+        Plain.grad.__set__(tensor, None)  # the gradient stayed on the GPU
+        Plain.data.__set__(tensor, cpu)
+    hold(tensor, place)
+
+
+def _swap(held: Held, cpu: Tensor) -> None:
+    tensor, place = held.data, index(held.data)
+    tensor.__class__ = base_of(type(tensor))
+    try:
+        torch.utils.swap_tensors(tensor, cpu)
+        hold(tensor, place)
+    except RuntimeError:  # something else in C++ holds the tensor: put another one in its place
+        _replace(held, hold(cpu, place))
+
+
+def _wrapper(tensor: Tensor) -> None:
+    """A jagged tensor's parts are inherited tensors and have their data already; the wrapper around them is told that it is no GPU's."""
+    values = getattr(tensor, "_values", None)
+    if values is None or Plain.device.__get__(tensor).type == "cpu":  # type: ignore[attr-defined]
+        return
+    kind = type(tensor)
+    with Dispatchless():
+        donor = kind(_plain(values), _plain(tensor._offsets), lengths=_plain(tensor._lengths), _ragged_idx=tensor._ragged_idx)  # type: ignore[attr-defined]
+        Plain.data.__set__(tensor, donor)
+
+
+def _plain(part: Tensor | None) -> Tensor | None:
+    return None if part is None else part.detach()
+
+
+def _generator(old: Any, seed: int) -> Any:
+    made = make_generator(index(old))
+    made.manual_seed(seed)
+    return made
+
+
+def _replace(held: Held, new: Any) -> None:
+    """Put another object where the inherited one is held. A place that cannot be written keeps it: its use is then refused."""
+    with contextlib.suppress(TypeError, AttributeError):
+        if isinstance(held.holder, (dict, list)):
+            held.holder[held.key] = new
+        elif held.holder is not None:
+            setattr(held.holder, held.key, new)

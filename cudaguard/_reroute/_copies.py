@@ -1,0 +1,114 @@
+"""Copies of the GPU data that a loader's workers will inherit, made once, in the parent, before they start."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _config, _respond, _verdict
+from .._hooks import _notice
+from . import _memory
+from ._delivery import human
+from ._held import Held
+from ._reduce import detached, rebuild_compressed, rebuild_nested, rebuild_sparse, wraps
+
+Tensor = torch.Tensor
+
+
+class Copy(NamedTuple):
+    """Inherited data, and CPU data to give to it. None where its parts are inherited data of their own."""
+
+    held: Held
+    cpu: Any
+
+
+class Kept(NamedTuple):
+    """A copy made for an earlier iterator of the same loader: good while the tensor is the same and was not written to."""
+
+    tensor: weakref.ref[Tensor]
+    version: int
+    cpu: Tensor
+
+
+_kept: weakref.WeakKeyDictionary[Any, dict[int, Kept]] = weakref.WeakKeyDictionary()  # by loader
+
+
+def forget() -> None:
+    """In a worker: weak references would keep a tensor from being swapped."""
+    _kept.clear()
+
+
+def make(loader: Any, found: list[Held]) -> list[Copy]:
+    """A copy of each, sharing memory where the originals do."""
+    kept = _kept.setdefault(loader, {})
+    dense = [held.data for held in found if isinstance(held.data, Tensor) and _dense(held.data)]
+    fresh = [tensor for tensor in dense if not _good(kept.get(id(tensor)), tensor)]
+    for tensor, cpu in zip(fresh, _memory.moved([detached(t) for t in fresh], _to_cpu), strict=True):
+        kept[id(tensor)] = Kept(weakref.ref(tensor), _version(tensor), cpu)
+    return [Copy(held, kept[id(held.data)].cpu if id(held.data) in kept else _other(held.data)) for held in found]
+
+
+def _good(kept: Kept | None, tensor: Tensor) -> bool:
+    return kept is not None and kept.tensor() is tensor and kept.version == _version(tensor) >= 0
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was written to; below zero where torch does not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _to_cpu(tensor: Tensor) -> Tensor:
+    return tensor.to("cpu", copy=True)
+
+
+def _dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested and not wraps(tensor)
+
+
+def _other(data: Any) -> Any:
+    """A copy of what is no dense tensor. A generator's is its seed."""
+    if not isinstance(data, Tensor):
+        return data.initial_seed()
+    if wraps(data):
+        return None
+    plain = detached(data)
+    if plain.is_nested:
+        parts = (plain._nested_tensor_size(), plain._nested_tensor_strides(), plain._nested_tensor_storage_offsets())
+        return rebuild_nested(_to_cpu(plain.values()), *parts)
+    if plain.layout is torch.sparse_coo:
+        return rebuild_sparse(_to_cpu(plain._indices()), _to_cpu(plain._values()), tuple(plain.shape), plain.is_coalesced())
+    return _compressed(plain)
+
+
+def _compressed(plain: Tensor) -> Tensor:
+    by_row = plain.layout in (torch.sparse_csr, torch.sparse_bsr)
+    outer, inner = (plain.crow_indices(), plain.col_indices()) if by_row else (plain.ccol_indices(), plain.row_indices())
+    return rebuild_compressed(_to_cpu(outer), _to_cpu(inner), _to_cpu(plain.values()), tuple(plain.shape), plain.layout)
+
+
+def refusal(found: list[Held]) -> BaseException | None:
+    """The error for more GPU data than may be copied; None where it may."""
+    sizes = {_memory.key(t): (_size(t), held.path) for held in found if isinstance(t := held.data, Tensor) and _dense(t)}
+    total, limit = sum(size for size, _ in sizes.values()), _config.current().copy_limit
+    if total <= limit:
+        return None
+    size, path = max(sizes.values())
+    said = (
+        f"the workers' dataset holds {human(total)} of GPU data, more than rerouting may copy (CUDAGUARD_COPY_LIMIT is {human(limit)}); "
+        f"{readable(path)} alone is {human(size)}"
+    )
+    finding = _verdict.crossing("inherited-tensor", _notice.journal(), said, readable(path), None, _respond.facts())
+    site = _notice.site()
+    return _respond.respond(finding._replace(fork=site, maker="dataloader", tier=None))
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def readable(path: str) -> str:
+    """A module's parameters as a user writes them: net.weight, not net._parameters['weight']."""
+    return re.sub(r"\._(?:parameters|buffers|modules)\['(\w+)'\]", r".\1", path)

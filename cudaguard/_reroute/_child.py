@@ -107,8 +107,8 @@ def _labelled(data: Any, parcel: Any) -> Any:
 @safe(((), []))
 def _told(size: int) -> tuple[tuple[_delivery.Place, ...], list[_delivery.Told]]:
     """The lines of this batch, and what the parent should hear of for the first time."""
-    if size and _notice.bad() is None and not notes.known:
-        _healthy()
+    if size and not notes.known:
+        notes.placed() if _notice.bad() is not None else _healthy()
     places, new = notes.taken()
     for finding in new:
         _respond.respond(finding)
@@ -121,7 +121,4 @@ def _healthy() -> None:
     book = _notice.journal()
     step = next((s for s in book.steps if s.pid == book.pid and s.tier == INITIALISED), None)
     site = step.site if step else _notice.site()
-    notes.now[site.file, site.line] = None
-    notes.add((site.file, site.line), site, step.call if step else "")
-
-
+    notes.add(site, "fork-after-init", step.call if step else "")

@@ -21,23 +21,34 @@ class Notes:
         self.known: dict[Place, Finding] = {}
         self.now: dict[Place, None] = {}
         self.new: list[Finding] = []
+        self.unplaced: Site | None = None
         self.used = False  # has anything gone to the GPU yet? Until then no output needs a look
 
-    def noted(self) -> None:
-        """Something goes to the GPU here. On the path of every `.cuda()`: two dict look-ups once the line is known."""
+    def noted(self, slug: str = "fork-after-init") -> None:
+        """Something goes to the GPU here. On the path of every `.cuda()`: two dict look-ups once the line is known.
+
+        `slug` is what it would be without rerouting: the fix is the same.
+        """
         self.used = True
         place = _line(sys._getframe(2))
-        if place is None:
-            return  # torch itself: a loader that collates what is on the GPU already
+        if place is None:  # torch alone: its collate_fn, whose data came from a line that is known, or its own dataset
+            self.unplaced = self.unplaced or _notice.site()
+            return
         self.now[place] = None
         if place not in self.known:
-            self.add(place, _notice.site())
+            self.add(_notice.site(), slug)
 
-    def add(self, place: Place, site: Site, call: str = "") -> None:
+    def add(self, site: Site, slug: str, call: str = "") -> None:
         """Write a new line down."""
-        finding = rerouted(Touch(os.getpid(), call or _calls.name(site), site))
-        self.known[place] = finding
+        place = site.file, site.line
+        self.now[place] = None
+        self.known[place] = finding = rerouted(Touch(os.getpid(), call or _calls.name(site), site), slug)
         self.new.append(finding)
+
+    def placed(self) -> None:
+        """A batch is on the GPU, and no line of the user's put it there: torch's line is the place."""
+        if not self.known and self.unplaced is not None:
+            self.add(self.unplaced, "inherited-tensor")
 
     def taken(self) -> tuple[tuple[Place, ...], list[Finding]]:
         """The lines of this batch, and the new findings; both begin anew."""
@@ -62,12 +73,12 @@ def _line(frame: FrameType | None) -> Place | None:
     return library
 
 
-def rerouted(touch: Touch) -> Finding:
+def rerouted(touch: Touch, slug: str) -> Finding:
     """The finding for a line whose GPU data stays on the CPU."""
     book, facts = _notice.journal(), _respond.facts()
     fork = _notice.bad()
     if fork is not None:  # the fixes are those of the error that this would be without rerouting
-        return _verdict.forked("fork-after-init", book, touch, facts, fork)._replace(slug="rerouted", message=SAID)
+        return _verdict.forked(slug, book, touch, facts, fork)._replace(slug="rerouted", message=SAID)
     return _verdict.note("rerouted", book, touch, facts)._replace(message=HEALTHY)
 
 

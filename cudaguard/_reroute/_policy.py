@@ -14,7 +14,7 @@ from ._snapshot import Snapshot
 class Rerouted(Policy):
     """The parent's devices, always idle. Queries are answered from a snapshot, tensors that go to a device are noted."""
 
-    def __init__(self, snapshot: Snapshot, noted: Callable[[], None], refuse: Callable[[str], BaseException]) -> None:
+    def __init__(self, snapshot: Snapshot, noted: Callable[..., None], refuse: Callable[[str], BaseException]) -> None:
         super().__init__(snapshot.count)
         self._snapshot, self._noted, self._refuse = snapshot, noted, refuse
         self.set_current(snapshot.current)
@@ -31,7 +31,7 @@ class Rerouted(Policy):
 
     def held(self, call: str) -> None:
         """Data that the parent copied for this worker is used for the first time."""
-        self._noted()
+        self._noted("inherited-tensor")
 
     def kernel(self, call: str) -> bool:
         """An operator that has no CPU kernel is refused: moving data cannot stand in for it."""

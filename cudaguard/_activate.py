@@ -198,7 +198,7 @@ def _simulate(_module: object = None) -> None:
 
 
 # The first of these to be imported arms the guard.
-LIBRARIES = ("torch", "cupy", "numba", "jax", "tensorflow", "cuda", "triton")
+LIBRARIES = ("torch", "cupy", "numba", "jax", "tensorflow", "cuda", "triton", "faiss", "onnxruntime", "pycuda", "warp")
 
 
 class Watcher:

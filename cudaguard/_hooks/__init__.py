@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from .. import _respond
+from . import foreign
 from ._patch import Patches
 
 patches = Patches()
@@ -48,6 +49,10 @@ def _processes(module: str) -> None:
     processes.install(patches, module)
 
 
+def _foreign(module: str) -> None:
+    foreign.install(patches, module)
+
+
 # When this module is loaded, install that. `torch` stands for its end: by then its parts are whole.
 TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("torch", "torch.cuda", _cuda),
@@ -57,6 +62,7 @@ TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("torch", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
     ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
     ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
+    *((module, module, functools.partial(_foreign, module)) for module in foreign.MODULES),
 )
 
 

@@ -34,6 +34,11 @@ def call(original: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         _running -= 1
 
 
+def busy() -> bool:
+    """Whether a watched call is running."""
+    return _running > 0
+
+
 def forked() -> None:
     """Go on in a child: the calls that other threads were in did not come along."""
     global _running

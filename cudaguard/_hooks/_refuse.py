@@ -57,12 +57,22 @@ def error(tier: str, call: str = "") -> CudaInitError | None:
 
 @safe(None)
 def _judge(tier: str, call: str) -> CudaInitError | None:
-    block = next((block for block in blocks if block.forbids(tier)), None)
+    block = _binding(tier)
     if block is None and not (_config.current().forbid and importing()):
         return None
     site = _notice.site()
     step = Step(os.getpid(), tier, call or _calls.name(site), site, None, 0.0)
     return _refuse(step, block)
+
+
+def _binding(tier: str) -> Block | None:
+    return next((block for block in blocks if block.forbids(tier)), None)
+
+
+def seen(step: Step) -> CudaInitError | None:
+    """The error for a step up that a probe found during an import or after it; None where nothing forbids it."""
+    block = _binding(step.tier) if blocks else None
+    return _refuse(step, block) if block or (_config.current().forbid and importing()) else None
 
 
 def _refuse(step: Step, block: Block | None) -> CudaInitError | None:

@@ -18,7 +18,7 @@ MODES = ("off", "record", "warn", "error", "reroute", "respawn")
 ALIASES = {"0": "off", "1": "error"}
 
 # Libraries that can initialise CUDA. The first of them to be imported brings the guard in, just before itself.
-TRIGGERS = ("torch", "cupy", "numba", "jax", "tensorflow", "cuda", "triton")
+TRIGGERS = ("torch", "cupy", "numba", "jax", "tensorflow", "cuda", "triton", "faiss", "onnxruntime", "pycuda", "warp")
 
 # Set where this process or an ancestor has complained about a wrong value: a hundred workers need not say it again, nor the package.
 TOLD = "_CUDAGUARD_COMPLAINED"

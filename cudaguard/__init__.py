@@ -6,10 +6,10 @@ the same, where an import for its effect alone would be dropped by a linter or m
 
 from __future__ import annotations
 
-from . import _activate
+from . import _activate, collate
 from ._activate import disable, enable
 from ._forbid import forbid_init
-from ._public import fork_safe, ignore, origin, report
+from ._public import fork_safe, ignore, origin, report, reroute
 from .errors import CudaForkError, CudaForkWarning, CudaGuardError, CudaInitError, WorkerOutputError
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __all__ = [
     "CudaGuardError",
     "CudaInitError",
     "WorkerOutputError",
+    "collate",
     "disable",
     "enable",
     "forbid_init",
@@ -26,6 +27,7 @@ __all__ = [
     "ignore",
     "origin",
     "report",
+    "reroute",
 ]
 
 _activate.on_import()

@@ -6,7 +6,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from typing import TypeVar
+
     from ._findings import Origin, Report
+
+    L = TypeVar("L")
 
 
 def origin() -> Origin | None:
@@ -41,3 +45,16 @@ def ignore(*slugs: str) -> AbstractContextManager[None]:
     from . import _respond
 
     return _respond.Ignoring(*slugs)
+
+
+def reroute(loader: L) -> L:
+    """Reroute one loader whatever the mode: its workers stay on the CPU where they cannot use CUDA, its batches arrive on the GPU.
+
+    Args:
+        loader: a `torch.utils.data.DataLoader` or torchdata's `StatefulDataLoader`; iterators made before the call stay as they are.
+
+    Returns the same loader. `CUDAGUARD=off` and :func:`disable` win: then nothing is rerouted. Raises TypeError for anything that is no loader.
+    """
+    from . import _reroute
+
+    return _reroute.reroute(loader)

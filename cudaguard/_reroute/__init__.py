@@ -30,14 +30,7 @@ class Crossing:
 
 
 def reroute(loader: L) -> L:
-    """Reroute one loader whatever the mode: workers that cannot use CUDA stay on the CPU, their batches arrive on the GPU.
-
-    Args:
-        loader: a `torch.utils.data.DataLoader` or torchdata's `StatefulDataLoader`; iterators made before the call stay as they are.
-
-    Returns the same loader. `CUDAGUARD=off` and :func:`cudaguard.disable` win: then nothing is rerouted.
-    Raises TypeError for anything that is no loader.
-    """
+    """See :func:`cudaguard.reroute`."""
     if not all(hasattr(loader, name) for name in ("dataset", "collate_fn", "num_workers", "__iter__")):
         raise TypeError(f"reroute() takes a DataLoader, not {type(loader).__name__}")
     marked.add(loader)

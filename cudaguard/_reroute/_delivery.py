@@ -93,7 +93,7 @@ def line(finding: Finding, size: int) -> str:
         return ""
     kept = _advice.without_cuda(site.code)
     held = finding.advice and finding.advice[0].id == "copy-dataset-to-cpu"
-    fix = "keep that data on the CPU" if held else f"write `{kept}` there" if kept and kept != site.code else "take the GPU out of that line"
+    fix = "keep that data on the CPU" if held else f"write `{kept.splitlines()[-1].strip()}` there" if kept and kept != site.code else "take the GPU out of that line"
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
     return f"cudaguard: rerouted {_text.place(site)}: `{site.code}` stays on the CPU in the worker; {batch}. For good: {fix}{move}"

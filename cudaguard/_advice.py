@@ -40,14 +40,14 @@ class Case(NamedTuple):
     call: str
     default_method: str | None
     notebook: bool
-    main_guard: bool
+    spawn_works: bool  # as far as the program goes: its main module has a guard, what a child needs pickles, no notebook
     said: str = ""
     detail: str = ""
 
     @property
     def spawnable(self) -> bool:
         """Whether the program could follow an advice to spawn."""
-        return not self.notebook and self.main_guard and self.maker not in SERVERS
+        return self.spawn_works and self.maker not in SERVERS
 
     @property
     def only_queried(self) -> bool:
@@ -62,7 +62,7 @@ class Case(NamedTuple):
 
 def choose(case: Case) -> tuple[Advice, ...]:
     """The fixes for a case, the best one here first."""
-    ids = [name for name, fits in TABLE if fits(case)]
+    ids = [name for name, fits in TABLES.get(case.slug, TABLE) if fits(case)]
     return tuple(Advice(name, WORDS[name](case)) for name in dict.fromkeys(ids))[:MOST]
 
 
@@ -100,6 +100,12 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
 )
 
 
+# Where initialising CUDA is forbidden no child is to blame, and no start method helps.
+TABLES: dict[str, tuple[tuple[str, Callable[[Case], bool]], ...]] = {
+    "forbidden-init": (("driver-import", lambda c: c.imported), ("late-init", lambda c: not c.imported)),
+}
+
+
 def _where(site: Site | None) -> str:
     return f"{os.path.basename(site.file)}:{site.line}" if site else "the line"
 
@@ -118,7 +124,7 @@ def _cpu_worker(case: Case) -> str:
     left, _, right = kept.partition(" = ")
     if left == right:
         return f"Stay on the CPU in the worker: delete {_where(case.touch)}."
-    return _lines(f"Build it on the CPU in the worker, {_where(case.touch)}:", f"    {kept}")
+    return _lines(f"Build it on the CPU in the worker, {_where(case.touch)}:", *(f"    {line}" for line in kept.splitlines()))
 
 
 def _move_in_parent(case: Case) -> str:
@@ -147,6 +153,8 @@ def _map_location(case: Case) -> str:
 
 
 def _late_init(case: Case) -> str:
+    if case.slug == "forbidden-init":
+        return f"Ask for CUDA later: move {_where(case.touch)} into the function that needs the GPU."
     if case.start_method == "forkserver":
         return f"Take CUDA out of what the fork server preloads ({_where(case.origin.site if case.origin else None)}): its children inherit it."
     if case.origin and case.origin.between:
@@ -168,7 +176,8 @@ def _driver_import(case: Case) -> str:
     site = case.origin.site if case.origin else None
     inner = next((f for f in reversed(site.stack) if f.function == "<module>"), None) if site else None
     via = f" ({os.path.basename(inner.file)}:{inner.line} does it)" if inner and site and inner.file != site.file else ""
-    return f"Importing initialises CUDA at {_where(site)}{via}: do that import after the workers are made, or inside the child."
+    where = "where the GPU is needed" if case.slug == "forbidden-init" else "after the workers are made, or inside the child"
+    return f"Importing initialises CUDA at {_where(site)}{via}: do that import {where}."
 
 
 def _spawn_context(case: Case) -> str:

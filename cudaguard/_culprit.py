@@ -56,12 +56,12 @@ def on_cuda(root: Any, name: str = "batch", depth: int = DEPTH) -> str:
     return next((found for step, part in _parts(root) if depth for found in [on_cuda(part, name + step, depth - 1)] if found), "")
 
 
-def picklable(root: Any) -> bool | None:
-    """Whether an object would pickle, by Python's own pickler; None if finding out costs too much."""
+def unpicklable(root: Any, name: str) -> str:
+    """The path to what keeps an object from being pickled, by Python's own pickler; "" if it pickles, or to find out costs too much."""
     try:
-        return _pickles(root, time.monotonic() + SECONDS)
+        return "" if _pickles(root, time.monotonic() + SECONDS) else path(root, name)
     except _TooMuch:
-        return None
+        return ""
 
 
 def _descend(obj: Any, name: str, deadline: float, depth: int) -> str:

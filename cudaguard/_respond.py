@@ -56,8 +56,21 @@ def facts() -> Facts:
         int(rank) if rank.isdigit() else None,
         "ipykernel" in sys.modules or hasattr(sys, "ps1"),
         _main_guard(),
+        _unpicklable(),
         _now(),
     )
+
+
+def _unpicklable() -> str:
+    """The part of this child's work that does not pickle, "" if spawn could carry it. Asked only on the way to an error."""
+    from . import _culprit
+
+    data = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if data else None
+    if worker is not None:
+        return _culprit.unpicklable(worker.dataset, "dataset")
+    process = getattr(sys.modules.get("multiprocessing.process"), "_current_process", None)
+    return _culprit.unpicklable(getattr(process, "_args", ()), "args")
 
 
 def _now() -> str:

@@ -68,6 +68,7 @@ MORE = {
 }
 
 STORIES = {
+    "forbidden-init": ("{detail}",),
     "unsendable-output": (
         "{who} returned something that cannot be sent to the main process: {detail}.",
         "PyTorch would print this in the worker, drop the batch, and wait for it for ever.",
@@ -108,7 +109,18 @@ def _places(finding: Finding) -> list[str]:
         rows += _row(made, finding.fork, f"makes process {finding.pid}")
     elif finding.tier and finding.slug not in STORIES:
         rows += _entry("forked", UNSEEN.get(finding.maker or "", UNSEEN["unknown"]), f"makes process {finding.pid}")
-    return rows + (_touch(finding.touch) if finding.touch else [])
+    return rows + (_forbidden(finding) if finding.slug == "forbidden-init" else _touch(finding.touch) if finding.touch else [])
+
+
+def _forbidden(finding: Finding) -> list[str]:
+    """The line that was refused, and the imports that led from it to the code that asked."""
+    step = finding.origin
+    if step is None or finding.touch is None:
+        return []
+    rows = _step(step) if step.between else _touch(finding.touch)
+    bodies = [frame for frame in step.site.stack if frame.function == "<module>"]
+    lines = [f"{short(frame.file)}:{frame.line}" for frame in bodies]
+    return rows + ([f"{'':14}imports: {' -> '.join(lines)}"] if len(lines) > 1 else [])
 
 
 def _steps(finding: Finding) -> list[Step]:
@@ -159,7 +171,19 @@ def _fixes(finding: Finding) -> list[str]:
         first, *rest = advice.text.split("\n")
         lines += [f"  {label:<4} {first}", *(f"       {line}" for line in rest)]
         before = advice.id
+    lines += _no_way_out(finding)
     return [*lines, ""] if lines else []
+
+
+def _no_way_out(finding: Finding) -> list[str]:
+    """Why the usual advice, to spawn, is not given here."""
+    if finding.slug in STORIES or finding.maker not in MAKERS:
+        return []
+    if finding.facts.unpicklable:
+        return [f"  note The start method spawn is no way out as it stands: {finding.facts.unpicklable} does not pickle."]
+    if not finding.facts.main_guard:
+        return ['  note The start method spawn is no way out as it stands: the script has no `if __name__ == "__main__":`.']
+    return []
 
 
 def _tail(finding: Finding) -> list[str]:

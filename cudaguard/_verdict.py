@@ -51,6 +51,7 @@ class Facts(NamedTuple):
     rank: int | None = None
     notebook: bool = False
     main_guard: bool = True  # whether `__main__` could be imported again, as spawn does
+    unpicklable: str = ""  # the part of what a child would need that does not pickle, so that spawn is no way out
     time: str = ""
 
 
@@ -111,44 +112,65 @@ def _origin(step: Step | None) -> dict[str, object] | None:
     return {**step.site.as_dict(), "call": step.call or None, **between}
 
 
+class Edge(NamedTuple):
+    """How a process was made: the place, the maker and the start method, and what the program chose for itself."""
+
+    site: Site | None = None
+    maker: str | None = None
+    start_method: str | None = None
+    default_method: str | None = None
+
+
 def forked(slug: str, journal: Journal, touch: Touch | None, facts: Facts, bad: Fork, said: str = "") -> Finding:
     """Judge a touch, or a death, in a process of which `bad` is the first fork made while CUDA was up."""
     steps = tuple(step for step in journal.steps if step.pid == bad.parent or step.pid not in _line(journal, bad))
-    start = journal.start if isinstance(journal.start, Start) and journal.start.start_method == "forkserver" else None
-    site = _fork_site(journal, bad) if start is None else start.site
-    maker, method = (start.maker, start.start_method) if start else (bad.maker, bad.start_method)
-    origin = steps[0] if steps else None
-    case = Case(
-        slug,
-        maker,
-        method,
-        bad.tier,
-        origin,
-        site,
-        touch.site if touch else None,
-        touch.call if touch else "",
-        bad.default_method,
-        facts.notebook,
-        facts.main_guard,
-    )
     message = SENTENCE.get(slug) or said or (touch.said if touch else "")
-    return Finding(
-        slug,
-        message,
-        facts,
-        journal.pid,
-        journal.ppid,
-        journal.worker,
-        maker,
-        method,
-        bad.tier,
-        origin,
-        site,
-        touch,
-        _advice.choose(case),
-        journal.late,
-        steps,
+    return _advised(_finding(slug, message, journal, touch, facts, _bad_edge(journal, bad), bad.tier, steps), bad.default_method)
+
+
+def crossing(slug: str, journal: Journal, said: str, detail: str, touch: Touch | None, facts: Facts) -> Finding:
+    """Judge what could not cross between processes, in a process whose CUDA may be in order. `said` is PyTorch's own sentence."""
+    edge = _edge(journal)
+    finding = _finding(slug, said, journal, touch, facts, edge, journal.tier(), tuple(journal.steps))
+    return _advised(finding._replace(detail=detail), edge.default_method)
+
+
+def note(slug: str, journal: Journal, touch: Touch | None, facts: Facts) -> Finding:
+    """Something worth knowing that is no fault, in a process whose CUDA works."""
+    return _finding(slug, NOTES.get(slug, slug), journal, touch, facts, _edge(journal), journal.tier(), tuple(journal.steps))
+
+
+def _finding(
+    slug: str, message: str, book: Journal, touch: Touch | None, facts: Facts, edge: Edge, tier: str | None, steps: tuple[Step, ...]
+) -> Finding:
+    origin = steps[0] if steps else None
+    made = (edge.maker, edge.start_method)
+    return Finding(slug, message, facts, book.pid, book.ppid, book.worker, *made, tier, origin, edge.site, touch, (), book.late, steps)
+
+
+def _advised(finding: Finding, default_method: str | None) -> Finding:
+    f, touch = finding, finding.touch
+    place, call = (touch.site, touch.call) if touch else (None, "")
+    spawn_works = not f.facts.notebook and f.facts.main_guard and not f.facts.unpicklable
+    case = Case(
+        f.slug, f.maker, f.start_method, f.tier, f.origin, f.fork, place, call, default_method, f.facts.notebook, spawn_works, f.message, f.detail
     )
+    return finding._replace(advice=_advice.choose(case))
+
+
+def _bad_edge(journal: Journal, bad: Fork) -> Edge:
+    """The bad fork; for a child of the fork server the place that asked for it: nobody's line made the fork itself."""
+    start = journal.start if isinstance(journal.start, Start) and journal.start.start_method == "forkserver" else None
+    if start is not None:
+        return Edge(start.site, start.maker, start.start_method, bad.default_method)
+    return Edge(_fork_site(journal, bad), bad.maker, bad.start_method, bad.default_method)
+
+
+def _edge(journal: Journal) -> Edge:
+    made = journal.edge()
+    if made is None:
+        return Edge()
+    return Edge(made.site, made.maker, made.start_method, made.default_method if isinstance(made, Fork) else None)
 
 
 def _line(journal: Journal, bad: Fork) -> set[int]:
@@ -164,41 +186,11 @@ def _fork_site(journal: Journal, bad: Fork) -> Site | None:
     return bad.site._replace(stack=sum((fork.site.stack for fork in later), bad.site.stack))
 
 
-def note(slug: str, journal: Journal, touch: Touch | None, facts: Facts) -> Finding:
-    """Something worth knowing that is no fault, in a process whose CUDA works."""
-    edge = journal.edge()
-    site, maker, method = (edge.site, edge.maker, edge.start_method) if edge else (None, None, None)
-    origin = journal.steps[0] if journal.steps else None
-    return Finding(
-        slug, NOTES.get(slug, slug), facts, journal.pid, journal.ppid, journal.worker, maker, method, journal.tier(), origin, site, touch, ()
-    )
-
-
-def crossing(slug: str, journal: Journal, said: str, detail: str, touch: Touch | None, facts: Facts) -> Finding:
-    """Judge what could not cross between processes, in a process whose CUDA may be in order. `said` is PyTorch's own sentence."""
-    edge = journal.edge()
-    site, maker, method = (edge.site, edge.maker, edge.start_method) if edge else (None, None, None)
-    origin = journal.steps[0] if journal.steps else None
-    default = edge.default_method if isinstance(edge, Fork) else None
-    case = Case(
-        slug, maker, method, journal.tier(), origin, site, touch.site if touch else None, "", default, facts.notebook, facts.main_guard, said, detail
-    )
-    return Finding(
-        slug,
-        said,
-        facts,
-        journal.pid,
-        journal.ppid,
-        journal.worker,
-        maker,
-        method,
-        journal.tier(),
-        origin,
-        site,
-        touch,
-        _advice.choose(case),
-        detail=detail,
-    )
+def forbidden(journal: Journal, step: Step, facts: Facts, said: str, why: str) -> Finding:
+    """A step up that was refused, or was seen too late to refuse it, where it is forbidden. `why` says by whom."""
+    touch = Touch(step.pid, step.call, step.site)
+    finding = _finding("forbidden-init", said, journal, touch, facts, Edge(), step.tier, (step,))
+    return _advised(finding._replace(detail=why), None)
 
 
 NOTES = {

@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 
 import pytest
-
 from guarded import Program, run
 
 

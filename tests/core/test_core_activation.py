@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from guarded import ROOT, Program, environment
 
 import cudaguard
 from cudaguard import _activate, _config
-from guarded import ROOT, Program, environment
 
 PACKAGES = os.path.dirname(os.path.dirname(pytest.__file__))
 
@@ -264,14 +264,18 @@ CHILDREN = """
     import json, multiprocessing, os, subprocess, sys
     IMPORT
     import torch
-    SHOW = "import sys, torch; c = sys.modules.get('cudaguard._config'); print(c.current().mode if c else 'absent', torch.cuda._lazy_init.__wrapped__ is not None if c else '')"
+    SHOW = '''if True:
+        import sys, torch
+        config = sys.modules.get("cudaguard._config")
+        print(config.current().mode if config else "absent", hasattr(torch.cuda._lazy_init, "__wrapped__"))
+    '''
 
     def show(queue):
         config = sys.modules.get("cudaguard._config")
         import cudaguard._journal as journal
-        start = journal.current.start
         edge = journal.current.edge()
-        queue.put((config.current().mode, config.current().report, hasattr(torch.cuda._lazy_init, "__wrapped__"), edge.start_method, edge.maker, edge.site.line))
+        armed = hasattr(torch.cuda._lazy_init, "__wrapped__")
+        queue.put((config.current().mode, config.current().report, armed, edge.start_method, edge.maker, edge.site.line))
 
     if __name__ == "__main__":
         found = {}
@@ -316,11 +320,14 @@ def test_disable_reaches_children_made_later(program: Program) -> None:
     """After `disable()` no child is armed, whichever way it is made."""
     source = """
         import multiprocessing, subprocess, sys
-        import cudaguard, torch
+        import torch
+        if __name__ == "__main__":  # a spawned child imports this script again
+            import cudaguard
 
         def show():
             config = sys.modules.get("cudaguard._config")
-            print(multiprocessing.current_process().name, config.current().mode if config else "absent", hasattr(torch.cuda._lazy_init, "__wrapped__"))
+            armed = hasattr(torch.cuda._lazy_init, "__wrapped__")
+            print(multiprocessing.current_process().name, config.current().mode if config else "absent", armed)
 
         if __name__ == "__main__":
             cudaguard.disable()
@@ -330,12 +337,7 @@ def test_disable_reaches_children_made_later(program: Program) -> None:
                 process.join()
             subprocess.run([sys.executable, "-c", "import sys, torch; print('sub', 'cudaguard' in sys.modules)"], check=True)
     """
-    # The script's own import arms a spawned child before its target runs: the program says so there too.
-    run = program(
-        source.replace("import cudaguard, torch", "import torch\n        if __name__ == '__main__':\n            import cudaguard"),
-        mode=None,
-        simulate=None,
-    )
+    run = program(source, mode=None, simulate=None)
     assert run.ok().out.split("\n")[:3] == ["fork off False", "spawn absent False", "sub False"]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from guarded import ROOT, Program
 
 PACKAGE = ROOT / "cudaguard"
@@ -67,6 +66,15 @@ def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield node
 
 
+def _outside(path: Path) -> Iterator[str]:
+    """The modules of others that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
 def _files(*rooms: str) -> list[Path]:
     return [path for path in sorted(PACKAGE.rglob("*.py")) if _room(".".join(path.relative_to(PACKAGE).with_suffix("").parts)) in rooms]
 
@@ -104,10 +112,9 @@ def test_only_the_child_s_arrival_leans_on_activation() -> None:
 @pytest.mark.parametrize("room", sorted(PURE))
 def test_what_judges_is_pure(room: str) -> None:
     """The judging rooms import no torch, no processes and no files, and call nothing that opens one."""
-    tree = ast.parse((PACKAGE / f"{room}.py").read_text())
-    outside = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    outside |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
-    assert outside <= PURE[room]
+    path = PACKAGE / f"{room}.py"
+    tree = ast.parse(path.read_text())
+    assert set(_outside(path)) <= PURE[room]
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert not called & {"open", "print", "input", "exec", "eval", "__import__"}
     of_os = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"}
@@ -119,15 +126,7 @@ def test_no_room_outside_the_hooks_imports_torch() -> None:
     for path in LINE:
         if _room(".".join(path.relative_to(PACKAGE).parts)) in {"_hooks", "_worker.py"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = (
-                [a.name for a in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom) and not node.level
-                else []
-            )
-            assert not [name for name in names if name.split(".")[0] == "torch"], path
+        assert not [name for name in _outside(path) if name.split(".")[0] == "torch"], path
 
 
 def test_importing_the_guard_is_light(program: Program) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._journal import Step
-    from ._places import Site
     from ._verdict import Finding
 
     Event = dict[str, Any]
@@ -59,8 +58,8 @@ def started() -> None:
 def stepped(step: Step) -> None:
     """CUDA went one tier up here."""
     if _config.current().trace is not None:
-        between = {"between": [f"{site.file}:{site.line}" for site in step.between]} if step.between else {}
-        _emit(_instant(f"CUDA {step.tier}", "cuda", {"tier": step.tier, "call": step.call, **_place(step.site), **between}))
+        between = {"between": [site.as_dict() for site in step.between]} if step.between else {}
+        _emit(_instant(f"CUDA {step.tier}", "cuda", {"tier": step.tier, "call": step.call, **step.site.as_dict(), **between}))
 
 
 def found(finding: Finding) -> None:
@@ -72,7 +71,13 @@ def found(finding: Finding) -> None:
         seen = {"origin": finding.origin.site if finding.origin else None, "fork": finding.fork}
         places = {name: f"{place.file}:{place.line}" for name, place in seen.items() if place}
         call = {"call": finding.touch.call} if finding.touch else {}
-        _emit(_instant(finding.slug, "finding", {**facts, **call, **places, **(_place(site) if site else {})}))
+        _emit(_instant(finding.slug, "finding", {**facts, **call, **places, **(site.as_dict() if site else {})}))
+
+
+def noted(name: str, args: dict[str, object]) -> None:
+    """Something that is no fault and nothing of CUDA's: what a command changed in the program."""
+    if _config.current().trace is not None:
+        _emit(_instant(name, "cudaguard", args))
 
 
 def depart(method: str, tier: str | None) -> Ticket | None:
@@ -82,9 +87,10 @@ def depart(method: str, tier: str | None) -> Ticket | None:
     from . import _journal, _makers, _places
 
     site = _places.here(_journal.current.cut())
-    facts: dict[str, object] = {"method": method, "tier": tier, "child may use CUDA": method != "fork" or tier is None, **_place(site)}
+    maker, free = _makers.maker(site.stack), method != "fork" or tier is None
     flow = int.from_bytes(os.urandom(6), "big")  # no count and no pid: those of two processes, or of two runs, may be alike
-    return Ticket(flow, _now(), method, f"{_who(_makers.maker(site.stack))}, {METHODS[method]}", _name(), os.getpid(), facts)
+    facts: dict[str, object] = {"method": method, "tier": tier, "child may use CUDA": free, "maker": maker, "child": flow, **site.as_dict()}
+    return Ticket(flow, _now(), method, f"{_who(maker)}, {METHODS[method]}", _name(), os.getpid(), facts)
 
 
 def departed(ticket: Ticket | None) -> None:
@@ -127,10 +133,6 @@ def _now() -> int:
     import time
 
     return time.monotonic_ns() // 1000
-
-
-def _place(site: Site) -> dict[str, object]:
-    return {"file": site.file, "line": site.line, "function": site.function, "code": site.code}
 
 
 def _who(maker: str) -> str:
@@ -194,7 +196,7 @@ def _emit(*events: Event) -> None:
 
 def _lane() -> Event:
     # What differs comes first: a viewer cuts long names.
-    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{_role} ({_name()}, {os.getpid()})"}}
+    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{_role} ({_name()}, {os.getpid()})", "role": _role}}
 
 
 def _append(path: str, events: list[Event]) -> None:

@@ -5,6 +5,7 @@ Also the guard's own safety: a fault in a hook is caught here, noted once, and t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -104,8 +105,7 @@ def respond(finding: Finding, cause: BaseException | None = None) -> CudaGuardEr
     if finding.severity == "note" or acting == "record":
         return None
     if acting == "warn" or finding.severity == "warning":
-        _warn(words, finding, first)
-        return None
+        return _warn(words, finding) if first else None
     if finding.slug not in ERRORS:
         return None
     error = ERRORS[finding.slug](words, finding.as_dict())
@@ -114,11 +114,15 @@ def respond(finding: Finding, cause: BaseException | None = None) -> CudaGuardEr
     return error
 
 
-def _warn(words: str, finding: Finding, first: bool) -> None:
-    if first:
-        import warnings
+def _warn(words: str, finding: Finding) -> CudaGuardError | None:
+    """Warn. Where the user turned warnings into errors, give this one back to be raised like an error: raised here it would be a fault."""
+    import warnings
 
+    try:
         warnings.warn(words, CudaForkWarning, stacklevel=_depth(finding))
+    except CudaForkWarning as wanted:
+        return cast(CudaGuardError, wanted.with_traceback(None))
+    return None
 
 
 def annotate(error: Exception, finding: Finding) -> Exception:
@@ -248,15 +252,20 @@ def safe(default: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def step_aside(fault: Exception) -> None:
-    """Note a fault of the guard's own, once, and do nothing more in this process."""
+    """Note a fault of the guard's own, once, and do nothing more in this process. Never raises: the fault may lie in what notes it."""
     global _aside
     if _aside:
         return
+    _aside = True
+    with contextlib.suppress(Exception):
+        _note_fault(fault)
+
+
+def _note_fault(fault: Exception) -> None:
     import traceback
 
     from ._verdict import Finding
 
-    _aside = True
     where = traceback.extract_tb(fault.__traceback__)
     last = f" at {os.path.basename(where[-1].filename)}:{where[-1].lineno}" if where else ""
     journal = _journal.current

@@ -143,6 +143,9 @@ def break_it(place: str) -> None:
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise Fault(place)
 
+    if getattr(old, "__code__", None) is SAFE:  # the body, not what makes it safe
+        next(cell for cell in old.__closure__ if inspect.isfunction(cell.cell_contents) and cell.cell_contents is old.__wrapped__).cell_contents = fail
+        return
     for module in [m for n, m in list(sys.modules.items()) if n.startswith("cudaguard")]:
         for key, value in list(vars(module).items()):
             if value is old:
@@ -179,6 +182,7 @@ if __name__ == "__main__":
     if os.environ.get("CUDAGUARD") != "off":
         for room in ROOMS:
             importlib.import_module(f"cudaguard.{room}")
+        SAFE = importlib.import_module("cudaguard._respond").safe(None)(touch).__code__
     gc.freeze()  # what is alive now is not looked at again in each child
     for place in [None, *candidates()]:
         print(json.dumps([place, trial(place)]), flush=True)

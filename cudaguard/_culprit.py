@@ -37,7 +37,7 @@ class _Counter(io.RawIOBase):
 
 class _Pickler(pickle.Pickler):
     def persistent_id(self, obj: Any) -> str | None:
-        return "data" if _is_data(obj) else None
+        return "data" if _is_data(obj) or _travels(obj) else None
 
 
 def path(root: Any, name: str = "batch") -> str:
@@ -84,6 +84,11 @@ def _pickles(obj: Any, deadline: float) -> bool:
 def _is_data(obj: Any) -> bool:
     """Whether this is a tensor or an array: those travel by torch's own ways."""
     return any(base.__name__ in {"Tensor", "ndarray"} and base.__module__.split(".")[0] in {"torch", "numpy"} for base in type(obj).__mro__)
+
+
+def _travels(obj: Any) -> bool:
+    """Whether this is a queue, a lock or a pipe of multiprocessing's: those pickle while a child is being started, and only then."""
+    return type(obj).__module__.partition(".")[0] in {"multiprocessing", "multiprocess", "billiard"}
 
 
 def _data_trouble(obj: Any) -> bool:

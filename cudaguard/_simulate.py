@@ -19,7 +19,7 @@ def wanted(environ: Mapping[str, str]) -> int | None:
     text = environ.get(NAME, "").strip()
     if text in ("", "0"):
         return None
-    if text.isdigit() and int(text) <= MOST:
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= MOST:
         return int(text)
     print(f"cudaguard: {NAME}={text!r} is not a number from 1 to {MOST} (or 0 for none); nothing is simulated", file=sys.stderr)
     return None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import put, wrap
 
 
@@ -26,8 +27,29 @@ def _uncompiled(original: Any) -> Any:
     return compile_
 
 
+def _no_nccl(original: Any) -> Any:
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(backend, str) and "nccl" in backend.lower():
+            raise not_simulated("An NCCL process group", "use the backend 'gloo' here, and NCCL on a GPU")
+        return original(backend, *args, **kwargs)
+
+    return init_process_group
+
+
+class Nvtx:
+    """Marks for a profiler that is not there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: 0
+
+
 def install() -> None:
     # A CPU build has no cuDNN and warns when an RNN asks about a CUDA tensor.
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     wrap(torch.jit._builtins, "_find_builtin", _builtin)
     wrap(torch, "compile", _uncompiled)
+    put(torch.cuda.nvtx, "_nvtx", Nvtx())
+    distributed = getattr(torch, "distributed", None)
+    for owner in (distributed, getattr(distributed, "distributed_c10d", None)):
+        if owner is not None:
+            wrap(owner, "init_process_group", _no_nccl)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _random, _memory, _streams
+from cudaguard._shadow import _memory, _random, _streams
 from cudaguard._shadow._devices import Device, check, cuda_index
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import put

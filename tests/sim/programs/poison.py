@@ -1,8 +1,10 @@
 """Which call in the parent initialises, only queries, or wakes the driver; and what a forked child then sees."""
 
 import os
-import subprocess
-import sys
+
+import torch
+from _fork import in_child
+from _show import error
 
 os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 DOORS = """pass
@@ -50,38 +52,26 @@ torch.amp.GradScaler("cuda")
 torch.autocast("cuda")
 torch.cuda.FloatTensor(1)
 torch.cuda.is_bf16_supported()"""
-PROBE = """
-import os, sys, warnings
-warnings.simplefilter("ignore")
-import torch
-try:
-    {door}
-    said = "passed"
-except Exception as raised:
-    said = f"!! {{type(raised).__name__}}"
-facts = [said, torch.cuda._initialized]
-reader, writer = os.pipe()
-pid = os.fork()
-if pid == 0:
+
+
+def answer(door):
+    """In a fresh process: what the call did to it, and what its own forked child then gets."""
     try:
-        bad, initialised = torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized()
-        try:
-            torch.ones(1, device="cuda")
-            end = "fine"
-        except Exception as raised:
-            end = f"{{type(raised).__name__}}: {{str(raised).splitlines()[0]}}"
-        os.write(writer, f"{{bad}} {{initialised}} {{end}}".encode())
-    finally:
-        os._exit(0)
-os.close(writer)
-print(*facts, os.fdopen(reader).read(), sep=" | ")
-"""
+        exec(door, {"torch": torch})
+        said = "passed"
+    except Exception as raised:
+        said = f"!! {type(raised).__name__}"
+    return " | ".join([said, str(torch.cuda._initialized), in_child(child)])
 
 
-def ask(door):
-    run = subprocess.run([sys.executable, "-c", PROBE.format(door=door)], capture_output=True, text=True, timeout=120)
-    return run.stdout.strip() or (run.stderr.strip().splitlines() or ["nothing"])[-1]
+def child():
+    found = [torch.cuda._is_in_bad_fork(), torch.cuda.is_initialized()]
+    try:
+        torch.ones(1, device="cuda")
+        return " ".join(map(str, [*found, "fine"]))
+    except Exception as raised:
+        return " ".join(map(str, [*found, error(raised)]))
 
 
 for door in DOORS.splitlines():
-    print(f"{door}: {ask(door)}", flush=True)
+    print(f"{door}: {in_child(lambda door=door: answer(door))}", flush=True)

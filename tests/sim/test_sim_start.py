@@ -1,0 +1,90 @@
+"""Turning the simulation on: what the variable may say, when it is refused, and that nothing is loaded when it is off."""
+
+import pytest
+
+from cudaguard import _simulate
+
+ASK = "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())"
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("2", 2), (" 8 ", 8), ("", None), ("0", None)])
+def test_legal_values(text, count, capsys):
+    assert _simulate.wanted({"CUDAGUARD_SIMULATE": text}) == count
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("text", ["two", "-1", "1.5", "1000", "²"])
+def test_another_value_is_named_once_and_simulates_nothing(text, capsys):
+    assert _simulate.wanted({"CUDAGUARD_SIMULATE": text}) is None
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "CUDAGUARD_SIMULATE" in said
+    assert "1 to 64" in said
+
+
+def test_the_environment_turns_it_on(python):
+    run = python(ASK, CUDAGUARD="off", CUDAGUARD_SIMULATE="3")
+    assert run.stdout.split() == ["True", "3"], run.stderr
+
+
+def test_off_loads_nothing_of_the_shadow(python):
+    code = "import sys, torch, cudaguard; print(torch.cuda.is_available(), 'cudaguard._shadow' in sys.modules, 'cudaguard._simulate' in sys.modules)"
+    assert python(code, CUDAGUARD="error").stdout.split() == ["False", "False", "False"]
+
+
+@pytest.mark.parametrize(("files", "nvml", "visible", "word"), [(["/dev/nvidia0"], 0, None, "/dev/nvidia0"), ([], 1, None, "NVML")])
+def test_a_real_gpu_in_sight_refuses(files, nvml, visible, word, monkeypatch, capsys):
+    monkeypatch.setattr(_simulate.glob, "glob", lambda pattern: [f for f in files if "nvidia" in pattern])
+    monkeypatch.setattr(_simulate, "_nvml_count", lambda: nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert _simulate.start(1) is False
+    said = capsys.readouterr().err
+    assert said.startswith("cudaguard: CUDAGUARD_SIMULATE is ignored: ")
+    assert word in said
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_a_hidden_gpu_does_not_refuse(hidden, monkeypatch):
+    monkeypatch.setattr(_simulate.glob, "glob", lambda pattern: ["/dev/nvidia0"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert _simulate._real() == ""
+
+
+def test_the_probe_of_the_driver_gets_the_simulated_answer(python):
+    code = (
+        "import os, torch; from cudaguard import _driver; print(_driver.up()); torch.cuda.device_count(); print(_driver.up());"
+        "torch.cuda.is_available(); print(_driver.up(), flush=True); os.fork() or print(_driver.up(), flush=True) or os._exit(0); os.wait()"
+    )
+    assert python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="1").stdout.split() == ["False", "False", "True", "False"]
+
+
+def test_lazy_init_is_one_plain_function_in_three_places(python):
+    code = (
+        "import types, torch; a = [torch.cuda._lazy_init, torch.cuda.memory._lazy_init, torch.cuda.random._lazy_init];"
+        "print(len(set(a)), type(a[0]) is types.FunctionType); seen = []; torch.cuda._lazy_init = lambda: (seen.append(1), a[0]());"
+        "torch.ones(1).cuda(); print(len(seen) > 0, torch.cuda.is_initialized())"
+    )
+    assert python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="1").stdout.split() == ["1", "True", "True", "True"]
+
+
+def test_the_device_says_that_it_is_simulated(python):
+    code = "import torch; print(torch.cuda.get_device_name())"
+    assert python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="1").stdout.strip() == "Simulated CUDA device"
+
+
+def test_an_operator_with_only_a_cuda_kernel_runs(python):
+    code = (
+        "import torch; e = torch.library.Library('only', 'DEF'); e.define('twice(Tensor x) -> Tensor'); e.impl('twice', lambda x: x * 2, 'CUDA')\n"
+        "print(torch.ops.only.twice(torch.ones(1, device='cuda')))\n"
+        "try: torch.ops.only.twice(torch.ones(1))\n"
+        "except NotImplementedError: print('refused')"
+    )
+    run = python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
+    assert run.stdout.splitlines() == ["tensor([2.], device='cuda:0')", "refused"], run.stderr
+
+
+@pytest.mark.parametrize("what", ["torch.cuda.CUDAGraph()", "torch.cuda._compile_kernel('', 'f')", "torch.distributed.init_process_group('nccl')"])
+def test_what_cannot_be_pretended_says_so(what, python):
+    run = python(f"import torch; {what}", CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
+    assert "RuntimeError" in run.stderr
+    assert "not simulated" in run.stderr

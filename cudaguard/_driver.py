@@ -24,7 +24,9 @@ _pretended = False
 
 def up() -> bool:
     """Whether somebody in this process has initialised the CUDA driver. False where that cannot be known."""
-    return _ask() if _ask is not None else _find()
+    if _ask is not None:
+        return _ask()
+    return _more_libraries() and _find()
 
 
 def watched() -> bool:
@@ -41,12 +43,7 @@ def pretend(ask: Callable[[], bool] | None) -> None:
 def _find() -> bool:
     """Look for a loaded libcuda; from the first one found on, ask it directly."""
     global _ask
-    ctypes = sys.modules.get("ctypes")  # torch and every CUDA library of Python load it: without it nobody woke the driver
-    if not watched() or not hasattr(ctypes, "cdll"):  # its last name: a probe may come while it is being imported
-        return False
-    assert ctypes is not None
-    if not _more_libraries(ctypes):
-        return False
+    ctypes = sys.modules["ctypes"]
     try:
         library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -64,10 +61,13 @@ _count: Callable[[], int] | None = None
 _counted = -1
 
 
-def _more_libraries(ctypes: Any) -> bool:
+def _more_libraries() -> bool:
     """Whether a library was loaded since the last look. To look for a name that is not there costs the linker 20 us, this 1 us."""
     global _count, _counted
     if _count is None:
+        ctypes = sys.modules.get("ctypes")  # torch and every CUDA library of Python load it: without it nobody woke the driver
+        if not watched() or not hasattr(ctypes, "cdll"):  # nearly its last name: a probe may come while it is being imported
+            return False
         _count = _counter(ctypes)
     before, _counted = _counted, _count()
     return before != _counted or _counted == 0

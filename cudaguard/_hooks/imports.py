@@ -1,8 +1,7 @@
-"""Ask the driver when an import begins and when it ends, so that the module whose body wakes it is known, and between which lines.
+"""Ask the driver when a module's body begins and when it ends, so that the one that wakes it is known, and between which lines.
 
-A finder that stands first in sys.meta_path and hands on what the others find. Where that is an ordinary file, its loader's exec_module is
-replaced on that one object until it runs: a loader of our own would be seen as `__loader__`, and would have to answer, pickle and compare as
-the real one does. Once somebody has woken the driver, nothing is looked at any more.
+importlib's own loaders are told, once for all modules: a finder could see beginnings only, and a loader of our own would be seen as
+`__loader__`, and would have to answer, pickle and compare as the real one does. Once somebody has woken the driver nothing is asked any more.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import functools
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .. import _calls, _driver, _journal, _places, _respond, _trace, _verdict
@@ -20,102 +20,71 @@ from .._places import GUARD, STANDARD, Frame, Site
 from .._respond import safe
 from ..errors import CudaInitError
 from . import _notice, _refuse
+from ._patch import Patches
 
-# importlib's own loaders, one object for each module. Other finders share one, or are classes.
-LOADERS = frozenset({"SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader"})
+# Whose exec_module runs all modules that are files: Python's (also from a zip), and C's.
+LOADERS = ("_LoaderBasics", "ExtensionFileLoader")
 IMPORTLIB = "_frozen_importlib_external"
-LOADING = "_find_and_load_unlocked"  # asks for a module that will be loaded; importlib.util.find_spec asks for the spec alone
+INSIDE = (STANDARD, GUARD)
 
 
-class ImportProbe:
-    """Looks at the driver around imports. Plain class: importing importlib.abc would cost 20 ms."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Note whether CUDA is still down; give back what the other finders find, or None."""
+def _watching(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(original)
+    def exec_module(self: Any, module: Any) -> None:
         refusal = _begin()
         if refusal is not None:
             raise refusal
-        if _settled() or not _loading(sys._getframe(1)):
-            return None
-        spec = self._ask(name, path, target)
-        if spec is not None:
-            _watch(spec.loader)
-        return spec
+        began = _journal.current.down
+        try:
+            original(self, module)
+        except BaseException:
+            _ended(self, began, module)
+            raise
+        refusal = _ended(self, began, module)
+        if refusal is not None:
+            raise refusal
 
-    def _ask(self, name: str, path: Any, target: Any) -> Any:
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
-            if spec is not None:
-                return spec
-        return None
-
-
-def _loading(frame: Any) -> bool:
-    return frame.f_back is not None and frame.f_back.f_code.co_name == LOADING
+    # Python leaves importlib's frames out of the tracebacks of imports, down to this name: ours stands between them.
+    exec_module.__code__ = exec_module.__code__.replace(  # type: ignore[attr-defined]
+        co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed"
+    )
+    return exec_module
 
 
-def _settled() -> bool:
+def _settled(book: Journal) -> bool:
     """Whether there is nothing to look for: CUDA is up, useless here, or a watched call is running and will tell itself."""
-    book = _journal.current
-    return bool(book.steps) or book.late is not None or _notice.busy() or book.bad_fork() is not None
+    return bool(book.steps or book.late or _notice.busy() or (book.forks and book.bad_fork()))
 
 
 @safe(None)
 def _begin() -> CudaInitError | None:
-    if _settled():
+    book = _journal.current
+    if _settled(book):
         return None
-    book = _notice.journal()
+    line = _line()
     if not _driver.up():
-        book.down = _line()
+        book.down = line
         return None
     here = _notice.site()
-    line = _line()
     up = line._replace(stack=here.stack)
     return _noted(book.stepped(DRIVER, "", here, (book.down or up, up)))
 
 
 def _line() -> Site:
     """The line that imports, whoever's it is."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _places.kind(frame.f_code.co_filename) in (STANDARD, GUARD):
+    frame = sys._getframe(4)  # past this function, its caller, the guard around that, and exec_module
+    while frame.f_back is not None and _places.kind(frame.f_code.co_filename) in INSIDE:
         frame = frame.f_back
     return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 @safe(None)
-def _watch(loader: Any) -> None:
-    """Look again when this module's body has run. wrapt's loader, where it has a hook on the module, has the real one inside."""
-    inner = getattr(loader, "__wrapped__", None) or getattr(loader, "loader", None) or loader
-    kind = type(inner)
-    if kind.__module__ == IMPORTLIB and kind.__name__ in LOADERS:
-        inner.exec_module = functools.partial(_run, inner, inner.exec_module, _journal.current.down)
-
-
-def _run(loader: Any, original: Any, began: Site | None, module: Any) -> None:
-    vars(loader).pop("exec_module", None)  # before the body runs, and can see it
-    try:
-        original(module)
-    except BaseException:
-        _ended(loader, began, module)
-        raise
-    refusal = _ended(loader, began, module)
-    if refusal is not None:
-        raise refusal
-
-
-# Python leaves importlib's frames out of the tracebacks of imports, down to this name: ours stands between them.
-_run.__code__ = _run.__code__.replace(co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed")
-
-
-@safe(None)
 def _ended(loader: Any, began: Site | None, module: Any) -> CudaInitError | None:
-    if _settled():
+    book = _journal.current
+    if _settled(book):
         return None
-    book = _notice.journal()
     if not _driver.up():
-        book.down = _line()
+        book.down = began  # the importing line again
         return None
     extension = type(loader).__name__ == "ExtensionFileLoader"
     return _noted(_extension_step(book, module) if extension else _body_step(book, began, module), note=True)
@@ -157,16 +126,17 @@ def _noted(step: Step, note: bool = False) -> CudaInitError | None:
     return _refuse.seen(step)
 
 
-_probe = ImportProbe()
+_made = Patches()  # not with the others: these go in before torch is there
 
 
 def install() -> None:
     """Watch imports from now on."""
-    if _probe not in sys.meta_path:
-        sys.meta_path.insert(0, _probe)
+    if not _made.names():
+        for name in LOADERS:
+            kind = getattr(sys.modules[IMPORTLIB], name)
+            _made.put(kind, "exec_module", _watching(kind.exec_module))
 
 
 def uninstall() -> None:
     """Stop watching imports."""
-    if _probe in sys.meta_path:
-        sys.meta_path.remove(_probe)
+    _made.restore()

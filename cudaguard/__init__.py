@@ -2,6 +2,8 @@
 
 Importing it turns the guard on, in mode `error` unless `CUDAGUARD` in the environment says otherwise. `enable()` does
 the same, where an import for its effect alone would be dropped by a linter or made lazy.
+
+PYTEST_DONT_REWRITE: the package has no assertions to show, and pytest would warn where the guard was on before it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ._patch import Patches
 
 patches = Patches()
 _installed: set[str] = set()
+_waiting: set[str] = set()  # for these there is a hook on the import
 
 
 def _cuda() -> None:
@@ -56,10 +57,10 @@ def _foreign(module: str) -> None:
 # When this module is loaded, install that. `torch` stands for its end: by then its parts are whole.
 TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("torch", "torch.cuda", _cuda),
-    ("torch", "multiprocessing.spawn", _children),
+    ("multiprocessing.spawn", "multiprocessing.spawn", _children),
     ("torch", "torch.utils.data._utils.worker", _loader),
     ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader", _stateful),
-    ("torch", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
+    ("multiprocessing.process", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
     ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
     ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
     *((module, module, functools.partial(_foreign, module)) for module in foreign.MODULES),
@@ -75,7 +76,11 @@ def install() -> None:
     forks.install()
     imports.install()
     for trigger, needed, room in TABLE:
-        when_imported(trigger)(functools.partial(_guarded, needed, room))
+        if (
+            trigger in sys.modules or needed not in _waiting
+        ):  # wrapt forgets no hook: a block that arms the guard a thousand times must not add to them
+            _waiting.add(needed)
+            when_imported(trigger)(functools.partial(_guarded, needed, room))
 
 
 def _guarded(needed: str, room: Callable[[], None], _module: object) -> None:

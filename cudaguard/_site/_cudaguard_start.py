@@ -2,6 +2,8 @@
 
 Runs in every interpreter of an environment that has cudaguard, so it imports only what is loaded already (sys, os), and the package itself
 not before a library that can initialise CUDA is imported. It cannot live inside the package: importing that turns the guard on.
+
+PYTEST_DONT_REWRITE: pytest would warn in every run that it came too late to rewrite the assertions of this file.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Put the start-up files at the root of site-packages, in wheels and in editable installs.
+"""Put the start-up files and the pytest plugin at the root of site-packages, in wheels and in editable installs.
 
 `package_data` with `../` and `data_files` reach that root in a wheel only; copying in build_py reaches it in both, and setuptools lists the
 files in RECORD, so that an uninstall takes them away. setuptools loads this file by path: it may import nothing but setuptools.
@@ -7,7 +7,7 @@ files in RECORD, so that an uninstall takes them away. setuptools loads this fil
 from setuptools.command.build_py import build_py as _build_py
 
 # The same stem for .pth and .start: Python 3.15 and later then run the second only.
-FILES = ("cudaguard.pth", "cudaguard.start", "_cudaguard_start.py")
+FILES = ("cudaguard.pth", "cudaguard.start", "_cudaguard_start.py", "_cudaguard_pytest.py")
 
 
 class build_py(_build_py):

@@ -16,7 +16,7 @@ import venv
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-START_FILES = ("_cudaguard_start.py", "cudaguard.pth", "cudaguard.start")
+START_FILES = ("_cudaguard_pytest.py", "_cudaguard_start.py", "cudaguard.pth", "cudaguard.start")
 
 
 class Environment:

@@ -45,6 +45,7 @@ class forbid_init:  # used as a function is: in `with`, or above `def`
 
     def __init__(self, *, allow_queries: bool = False) -> None:
         self.allow_queries = allow_queries
+        self.by = ""  # who forbids, where it is not the line with this block
         self.refused: list[CudaInitError] = []
         self._entered: list[tuple[Block | None, Handle | None]] = []
 
@@ -53,7 +54,7 @@ class forbid_init:  # used as a function is: in `with`, or above `def`
         from ._hooks import _refuse
 
         _warn(_refuse.already())
-        block = _refuse.enter(self.allow_queries)
+        block = _refuse.enter(self.allow_queries, self.by)
         if block is not None:
             self.refused = block.refused
         self._entered.append((block, handle))

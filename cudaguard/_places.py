@@ -16,7 +16,7 @@ from typing import NamedTuple
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-START_FILE = "_cudaguard_start.py"
+OUTSIDE = ("_cudaguard_start.py", "_cudaguard_pytest.py")  # the guard's own files beside the package
 
 USER, LIBRARY, TORCH, STANDARD, GUARD = range(5)
 
@@ -110,7 +110,7 @@ _kinds: dict[str, int] = {}
 
 
 def _classify(file: str) -> int:
-    if file.startswith(HERE) or file.endswith(START_FILE):
+    if file.startswith(HERE) or file.endswith(OUTSIDE):
         return GUARD
     if _under_torch(file):
         return TORCH

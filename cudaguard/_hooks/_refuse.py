@@ -24,8 +24,8 @@ WOULD = {QUERIED: "would ask the CUDA driver", DRIVER: "has woken the CUDA drive
 class Block:
     """A `forbid_init` in force. It binds the process that entered it alone: a child forked inside may outlive it."""
 
-    def __init__(self, site: Site, allow_queries: bool) -> None:
-        self.site, self.allow_queries = site, allow_queries
+    def __init__(self, site: Site, allow_queries: bool, by: str = "") -> None:
+        self.site, self.allow_queries, self.by = site, allow_queries, by
         self.pid = os.getpid()
         self.began = len(_notice.journal().steps)
         self.refused: list[CudaInitError] = []  # the program may have caught them
@@ -37,7 +37,8 @@ class Block:
     @property
     def why(self) -> str:
         """Who forbids it, for the text."""
-        return f"cudaguard.forbid_init, in force since {_places_text(self.site)}, forbids that in every thread of this process."
+        by = self.by or f"cudaguard.forbid_init, in force since {_places_text(self.site)},"
+        return f"{by} forbids that in every thread of this process."
 
 
 def _places_text(site: Site) -> str:
@@ -103,10 +104,10 @@ def importing() -> bool:
 
 
 @safe(None)
-def enter(allow_queries: bool) -> Block:
+def enter(allow_queries: bool, by: str = "") -> Block:
     """Forbid from here on; notes that CUDA is down here, or says that it is up already."""
     _notice.woken()
-    block = Block(_notice.site(), allow_queries)
+    block = Block(_notice.site(), allow_queries, by)
     blocks.append(block)
     return block
 

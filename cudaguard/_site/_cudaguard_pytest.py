@@ -35,6 +35,7 @@ except TypeError:  # pluggy before 1.2; this file is loaded in every run, so it 
 
 MODE, FORBID = "cudaguard_mode", "cudaguard_forbid_collection"
 MARK = "no_cuda_init"
+BLOCK = pytest.StashKey[Any]()
 OUTPUT = "cudaguard"  # the name under which a worker of pytest-xdist, or a forked test, hands over what it knows
 
 
@@ -135,18 +136,20 @@ def _mode() -> str:
     return _config.current().mode
 
 
-def _forbidden(allow_queries: bool = False) -> Any:
+def _forbidden(by: str, allow_queries: bool = False) -> Any:
     """A `forbid_init`, without turning on the rest of the guard where nobody asked for it."""
     asked = "cudaguard" in sys.modules or os.environ.get("CUDAGUARD")
     import cudaguard
 
     if not asked:
         cudaguard.disable()
-    return cudaguard.forbid_init(allow_queries=allow_queries)
+    block = cudaguard.forbid_init(allow_queries=allow_queries)
+    block.by = by
+    return block
 
 
 def _collecting(config: pytest.Config) -> AbstractContextManager[Any]:
-    return _forbidden() if config.getini(FORBID) else nullcontext()
+    return _forbidden(FORBID) if config.getini(FORBID) else nullcontext()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -189,11 +192,11 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
 
 
 @pytest.fixture
-def forbid_cuda_init() -> Iterator[Any]:
+def forbid_cuda_init(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Fail the test at the line that initialises CUDA or asks the driver; the value is the `cudaguard.forbid_init` in force."""
-    with _forbidden() as block:
+    with _forbidden("The fixture forbid_cuda_init") as block:
+        request.node.stash[BLOCK] = block
         yield block
-    _swallowed(block)
 
 
 def _swallowed(block: Any) -> None:
@@ -204,11 +207,10 @@ def _swallowed(block: Any) -> None:
 
 def _marked(item: pytest.Item) -> Generator[None, Any, Any]:
     mark = item.get_closest_marker(MARK)
-    if mark is None:
-        return (yield)
-    with _forbidden(**mark.kwargs) as block:
+    with _forbidden(f"@pytest.mark.{MARK}", **mark.kwargs) if mark else nullcontext() as block:
         result = yield
-    _swallowed(block)
+    for used in filter(None, (block, item.stash.get(BLOCK, None))):
+        _swallowed(used)
     return result
 
 

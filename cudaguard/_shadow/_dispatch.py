@@ -39,13 +39,18 @@ def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] 
 
 
 def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(types) != 1:
-        _mixing.check(cls, func, args, kwargs)
-    else:  # one class means one place, unless something plain is among them
-        for arg in args:
-            if type(arg) in _SUSPECT:
+    # One class means one place, unless something plain is among the arguments; a parameter and a tensor are two classes of one place.
+    if len(types) > 1:
+        for kind in types:
+            if getattr(kind, "_era", state.era) != state.era:
+                return _inherited(func, types, args, kwargs)
+            if getattr(kind, "_place", None) != cls._place:
                 _mixing.check(cls, func, args, kwargs)
                 break
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if type(arg) in _SUSPECT:
+            _mixing.check(cls, func, args, kwargs)
+            break
     if state.autocast and autocasting[0]():
         result = casted[0](func, types, args, kwargs)
     else:

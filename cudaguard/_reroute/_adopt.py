@@ -24,9 +24,9 @@ Plain = torch._C.TensorBase
 
 
 def adopt(copies: list[Copy]) -> None:
-    """Give every inherited object its data."""
+    """Give every inherited object its data; dense tensors first, since others are made of them."""
     _copies.forget()
-    for copy in copies:
+    for copy in sorted(copies, key=lambda copy: not _copies.dense(copy.held.data)):
         _give(copy.held, copy.cpu)
 
 
@@ -36,7 +36,7 @@ def _give(held: Held, cpu: Any) -> None:
         _replace(held, _generator(data, cpu))
     elif cpu is None:
         _wrapper(data)
-    elif data.layout is torch.strided and not data.is_nested:
+    elif _copies.dense(data):
         _dense(data, cpu)
     else:
         _swap(held, cpu)
@@ -58,6 +58,7 @@ def _dense(tensor: Tensor, cpu: Tensor) -> None:
 
 def _swap(held: Held, cpu: Tensor) -> None:
     tensor, place = held.data, index(held.data)
+    cpu.requires_grad_(tensor.requires_grad)
     tensor.__class__ = base_of(type(tensor))
     try:
         torch.utils.swap_tensors(tensor, cpu)
@@ -69,10 +70,10 @@ def _swap(held: Held, cpu: Tensor) -> None:
 def _wrapper(tensor: Tensor) -> None:
     """A jagged tensor's parts are inherited tensors and have their data already; the wrapper around them is told that it is no GPU's."""
     values = getattr(tensor, "_values", None)
-    if values is None or Plain.device.__get__(tensor).type == "cpu":  # type: ignore[attr-defined]
-        return
     kind = type(tensor)
     with Dispatchless():
+        if values is None or Plain.device.__get__(tensor).type == "cpu":  # type: ignore[attr-defined]
+            return
         donor = kind(_plain(values), _plain(tensor._offsets), lengths=_plain(tensor._lengths), _ragged_idx=tensor._ragged_idx)  # type: ignore[attr-defined]
         Plain.data.__set__(tensor, donor)
 

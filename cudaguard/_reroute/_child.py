@@ -73,7 +73,7 @@ def _packing(fetch: Callable[..., Any]) -> Callable[..., Any]:
 
 def _packed(data: Any) -> Any:
     """The output as it should cross. What cannot be pickled goes on as it is: the queue's own hook says why."""
-    if not _used():
+    if not (_used() or _parcel.any_fragile(data)):
         return data
     try:
         parcel = _parcel.pack(data)

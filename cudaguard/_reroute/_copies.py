@@ -44,8 +44,8 @@ def forget() -> None:
 def make(loader: Any, found: list[Held]) -> list[Copy]:
     """A copy of each, sharing memory where the originals do."""
     kept = _kept.setdefault(loader, {})
-    dense = [held.data for held in found if isinstance(held.data, Tensor) and _dense(held.data)]
-    fresh = [tensor for tensor in dense if not _good(kept.get(id(tensor)), tensor)]
+    plain = [held.data for held in found if dense(held.data)]
+    fresh = [tensor for tensor in plain if not _good(kept.get(id(tensor)), tensor)]
     for tensor, cpu in zip(fresh, _memory.moved([detached(t) for t in fresh], _to_cpu), strict=True):
         kept[id(tensor)] = Kept(weakref.ref(tensor), _version(tensor), cpu)
     return [Copy(held, kept[id(held.data)].cpu if id(held.data) in kept else _other(held.data)) for held in found]
@@ -64,8 +64,9 @@ def _to_cpu(tensor: Tensor) -> Tensor:
     return tensor.to("cpu", copy=True)
 
 
-def _dense(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested and not wraps(tensor)
+def dense(data: Any) -> bool:
+    """Whether something is a tensor that is plain data on one storage."""
+    return isinstance(data, Tensor) and data.layout is torch.strided and not data.is_nested and not wraps(data)
 
 
 def _other(data: Any) -> Any:
@@ -91,7 +92,7 @@ def _compressed(plain: Tensor) -> Tensor:
 
 def refusal(found: list[Held]) -> BaseException | None:
     """The error for more GPU data than may be copied; None where it may."""
-    sizes = {_memory.key(t): (_size(t), held.path) for held in found if isinstance(t := held.data, Tensor) and _dense(t)}
+    sizes = {_memory.key(t): (_size(t), held.path) for held in found if dense(t := held.data)}
     total, limit = sum(size for size, _ in sizes.values()), _config.current().copy_limit
     if total <= limit:
         return None

@@ -10,7 +10,7 @@ import torch
 from .. import _worker
 from . import _memory
 from ._plan import Plan
-from ._reduce import Rebuilt, detached, reduce
+from ._reduce import Rebuilt, detached, fragile, reduce
 from ._snapshot import Snapshot
 
 Tensor = torch.Tensor
@@ -28,12 +28,14 @@ class Luggage(ForkingPickler):
     def reducer_override(self, value: Any) -> Any:
         """Called by the pickler for everything that is no plain number, text or container."""
         if isinstance(value, Tensor):
-            return reduce(value, self._leaf) if value.is_cuda else NotImplemented
+            return reduce(value, self._leaf) if value.is_cuda or fragile(value) else NotImplemented
         if type(value) is _FUNCTION and value in LOOPS:
             return arrive, (LOOPS[value], self._plan.snapshot.portable() if self._plan.snapshot else None)
         return NotImplemented
 
     def _leaf(self, tensor: Tensor) -> Any:
+        if not tensor.is_cuda:
+            return NotImplemented
         index, plain = tensor.device.index, detached(tensor)
         key = _memory.key(plain)
         if self._plan.alone(key):

@@ -17,7 +17,7 @@ import torch
 from .._shadow import tag
 from . import Crossing, _delivery, _memory
 from ._delivery import Place
-from ._reduce import detached, reduce
+from ._reduce import detached, fragile, reduce
 
 Tensor = torch.Tensor
 _open = threading.local()
@@ -77,23 +77,39 @@ class Packer(ForkingPickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.tensors: list[Tensor] = []
+        self.fragile = False
 
     def reducer_override(self, value: Any) -> Any:
         """Called by the pickler for everything that is no plain number, text or container."""
-        return reduce(value, self._leaf) if isinstance(value, Tensor) else NotImplemented
+        if not isinstance(value, Tensor):
+            return NotImplemented
+        self.fragile = self.fragile or fragile(value)
+        return reduce(value, self._leaf)
 
     def _leaf(self, tensor: Tensor) -> Any:
         self.tensors.append(tensor)
         return take, (len(self.tensors) - 1,)
 
 
+def any_fragile(data: Any) -> bool:
+    """A quick look for fragile tensors in an output: into the containers that collate functions make, no further."""
+    if isinstance(data, Tensor):
+        return fragile(data)
+    if isinstance(data, (list, tuple)):
+        return any(map(any_fragile, data)) if len(data) <= _MANY else False
+    return any(map(any_fragile, data.values())) if type(data) is dict else False
+
+
+_MANY = 64
+
+
 def pack(data: Any) -> Parcel | None:
-    """A parcel of an output; None where nothing in it is on CUDA. Raises what pickling raises."""
+    """A parcel of an output; None where PyTorch's own way is right: nothing in it is on CUDA, or fragile. Raises what pickling raises."""
     file = io.BytesIO()
     packer = Packer(file)
     packer.dump(data)
     devices = [tensor.device.index if tensor.is_cuda else None for tensor in packer.tensors]
-    if all(device is None for device in devices):
+    if all(device is None for device in devices) and not packer.fragile:
         return None
     return Parcel(file.getvalue(), on_cpu(packer.tensors), devices)
 

@@ -27,7 +27,7 @@ class Plan:
         self.snapshot = snapshot
         self.copies: list[Copy] = []
         self.refusal: BaseException | None = None
-        self._sharing = Counter(_memory.key(h.data) for h in found or () if isinstance(h.data, torch.Tensor) and not h.data.is_sparse)
+        self._sharing = Counter(_memory.key(h.data) for h in found or () if _copies.dense(h.data))
         self._sent: dict[Any, tuple[Any, torch.Tensor]] = {}
 
     def alone(self, key: int) -> bool:

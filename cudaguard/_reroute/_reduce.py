@@ -35,6 +35,13 @@ def reduce(tensor: Tensor, leaf: Leaf) -> Any:
     return _as_sent(tensor, _layout(tensor, leaf))
 
 
+def fragile(tensor: Tensor) -> bool:
+    """Whether PyTorch's own way of sending loses something of a tensor, or refuses it: gradients of nested ones, bits, quantisers."""
+    if tensor.is_nested:
+        return tensor.layout is torch.strided and tensor.requires_grad and tensor.is_leaf
+    return tensor.is_quantized or tensor.layout is torch.strided and (tensor.is_conj() or tensor.is_neg())
+
+
 def wraps(tensor: Tensor) -> bool:
     """Whether a tensor is a Python wrapper around others, as jagged nested tensors are."""
     base = base_of(type(tensor))
@@ -83,6 +90,8 @@ def _dense(tensor: Tensor, leaf: Leaf) -> Any:
 
 def _as_sent(tensor: Tensor, made: Any) -> Any:
     """Add what is no data: the class, names, attributes, whether a gradient is wanted."""
+    if made is NotImplemented:
+        return made
     kind, names = base_of(type(tensor)), _names(tensor)
     kept = _attributes(tensor)
     if kind is Tensor and names is None and not kept and not tensor.requires_grad:

@@ -1,0 +1,111 @@
+"""NestedTensors through a rerouted loader: 8 of the 48 combinations for each start method and pin_memory. Run under CUDAGUARD=reroute.
+
+    nested_round_trip.py fork pin 1      start method, pin or plain, repetitions
+
+strided or jagged, built in the worker or held by the dataset, on the CPU or on CUDA; of each: contiguous, not contiguous, with
+lengths, two that share their offsets, with requires_grad. Prints `RESULT ok N` with the number of tensors compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+warnings.filterwarnings("ignore", message=".*nested tensors.*")
+KINDS = ("contiguous", "not contiguous", "lengths", "shared offsets", "requires grad")
+
+
+def parts(seed):
+    return [torch.arange(float(n * 2)).view(n, 2) + seed for n in (2, 4, 1)]
+
+
+def make(layout, kind, device, seed):
+    """One sample: a list of nested tensors."""
+    made = torch.nested.nested_tensor(parts(seed), layout=layout, device=device)
+    if kind == "not contiguous":
+        return [made.transpose(1, 2)]
+    if kind == "lengths" and layout is torch.jagged:
+        values = torch.arange(14.0, device=device).view(7, 2) + seed
+        return [torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 2, 6, 7], device=device), lengths=torch.tensor([1, 3, 1], device=device))]
+    if kind == "shared offsets":
+        return [made, made * 2]
+    return [made.requires_grad_()] if kind == "requires grad" else [made]
+
+
+class Built(Dataset):
+    def __init__(self, layout, device):
+        self.layout, self.device = layout, device
+
+    def __len__(self):
+        return len(KINDS)
+
+    def __getitem__(self, i):
+        return make(self.layout, KINDS[i], self.device, i)
+
+
+class Held(Dataset):
+    def __init__(self, layout, device):
+        self.samples = [make(layout, kind, device, i) for i, kind in enumerate(KINDS)]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, i):
+        return self.samples[i]
+
+
+def same(got, want, device):
+    assert got.is_nested and got.layout == want.layout, (got.layout, want.layout)
+    assert got.device.type == device, (got.device, device)
+    assert got.requires_grad == want.requires_grad, (got.requires_grad, want.requires_grad)
+    assert got.dim() == want.dim()
+    if got.layout is torch.jagged:
+        assert torch.equal(got.offsets().cpu(), want.offsets().cpu())
+        lengths = want.lengths()
+        assert (got.lengths() is None) == (lengths is None)
+        assert lengths is None or torch.equal(got.lengths().cpu(), lengths.cpu())
+    for one, other in zip(got.detach().unbind(), want.detach().unbind(), strict=True):
+        assert torch.equal(one.cpu(), other.cpu()), (one, other)
+
+
+def first(items):
+    return items[0]
+
+
+def run(method, pin, source, layout, device):
+    loader = DataLoader(source(layout, device), batch_size=1, num_workers=1, collate_fn=first, pin_memory=pin, timeout=60, multiprocessing_context=method)
+    compared = 0
+    for i, sample in enumerate(loader):
+        want = make(layout, KINDS[i], "cpu", i)
+        for got, expected in zip(sample, want, strict=True):
+            same(got, expected, device)
+            assert not pin or device == "cuda" or got.requires_grad or got.is_pinned() or KINDS[i] == "not contiguous", KINDS[i]
+            compared += 1
+        if KINDS[i] == "shared offsets" and layout is torch.jagged:
+            assert torch.equal((sample[0] + sample[1]).values().cpu(), (want[0] + want[1]).values())  # still of one ragged size
+    assert compared == len(KINDS) + 1
+    return compared
+
+
+def main(method, pin, times):
+    warm = torch.zeros(1, device="cuda")
+    total = 0
+    for _ in range(times):
+        for source, layout, device in itertools.product((Built, Held), (torch.strided, torch.jagged), ("cpu", "cuda")):
+            try:
+                total += run(method, pin, source, layout, device)
+            except BaseException as error:
+                print("FAILED", method, "pin" if pin else "plain", source.__name__, layout, device, f"{type(error).__name__}: {error}"[-3000:], error.__traceback__.tb_next.tb_lineno, flush=True)
+                __import__("traceback").print_exc()
+    want = times * 8 * (len(KINDS) + 1)
+    print("RESULT ok" if total == want else "RESULT failed", total, "of", want)
+    assert warm.device.type == "cuda"
+    return total != want
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2] == "pin", int(sys.argv[3])))

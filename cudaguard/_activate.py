@@ -128,6 +128,9 @@ def _apply() -> None:
         _uninstall()
     elif was == "off":
         _install()
+    elif config.trace is not None and _watcher in sys.meta_path:  # a trace tells of all processes, also those made before CUDA can be used
+        _stop_waiting()
+        _arm()
 
 
 def _share(config: Config) -> None:
@@ -143,13 +146,23 @@ def _share(config: Config) -> None:
 
 def _install() -> None:
     """Install the hooks now if a CUDA library is loaded, else when the first one is imported: until then nothing can go wrong."""
-    if any(name in sys.modules for name in LIBRARIES):
+    if any(name in sys.modules for name in LIBRARIES) or _config.current().trace is not None:
         _arm()
     else:
         _wait()
 
 
 def _arm() -> None:
+    """Watch; a fault of the guard's own must not make the program's import fail."""
+    try:
+        _watch()
+    except Exception as fault:
+        from . import _respond
+
+        _respond.step_aside(fault)
+
+
+def _watch() -> None:
     """Watch. The simulated device starts first, so that the hooks wrap it."""
     from wrapt import when_imported
 
@@ -209,12 +222,7 @@ class Watcher:
         if name not in LIBRARIES:
             return None
         _stop_waiting()
-        try:
-            _arm()
-        except Exception as fault:
-            from . import _respond
-
-            _respond.step_aside(fault)
+        _arm()
         return _ask_again(name, path, target)
 
 

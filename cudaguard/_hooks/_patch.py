@@ -35,6 +35,10 @@ class Patches:
         self._made.append((holder, name, vars(holder)[name], new))
         setattr(holder, name, staticmethod(new))
 
+    def made(self, module: str) -> list[Any]:
+        """What stands in for names of a module now."""
+        return [new for holder, _, _, new in self._made if getattr(holder, "__name__", "") == module]
+
     def names(self) -> list[str]:
         """What is replaced now, as `module.name`."""
         return [f"{getattr(holder, '__name__', holder)}.{name}" for holder, name, _, _ in self._made]

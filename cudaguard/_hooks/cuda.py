@@ -34,10 +34,13 @@ _inside = threading.local()
 def install(patches: Patches) -> None:
     """Watch torch.cuda, which is loaded."""
     cuda = _notice.module("torch.cuda")
+    make = functools.lru_cache(functools.partial(_initialiser, cuda))  # one for all holders, or all but one would not pickle
     for holder, name in INITIALISERS:
-        patches.wrap(holder, name, functools.partial(_initialiser, cuda))
+        patches.wrap(holder, name, make)
     for holder, name in QUERIES:
         patches.wrap(holder, name, functools.partial(_query, cuda))
+    for function in patches.made("torch.cuda"):
+        function._dynamo_marked_constant = True  # where Dynamo was loaded before, it would trace into ours; torch's own it calls
 
 
 def _initialiser(cuda: Any, original: Callable[[], None]) -> Callable[[], None]:

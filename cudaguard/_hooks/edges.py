@@ -75,6 +75,7 @@ class RemoteTraceback(Exception):
     """The traceback of another process, as text: the cause of the error that the parent raises."""
 
 
+@safe("")
 def _own_frames(error: BaseException) -> str:
     """The worker's traceback without the guard's frames, and without the text: the parent's error says that."""
     return "".join(traceback.format_tb(_places.trimmed(error.__traceback__))).rstrip()

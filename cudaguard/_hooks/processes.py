@@ -9,6 +9,7 @@ import functools
 import pickle
 import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from .. import _places
@@ -67,16 +68,21 @@ def explaining(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except Exception as error:
             better = explain(error)
-            raise better.with_traceback(_places.trimmed(error.__traceback__)) from better.__cause__
+            raise better.with_traceback(_trimmed(error) or error.__traceback__) from better.__cause__
 
     return explained
+
+
+@safe(None)
+def _trimmed(error: BaseException) -> TracebackType | None:
+    return _places.trimmed(error.__traceback__)
 
 
 def _explaining_carrier(carrier: Callable[[BaseException, Any], Any]) -> Callable[[BaseException, Any], Any]:
     """A pool's exception carrier that explains first, and sends nothing that the parent cannot read."""
 
     def carry(error: BaseException, trace: Any) -> Any:
-        better = _sendable(explain(error))
+        better = _sendable(explain(error)) or error
         return carrier(better, better.__traceback__ or trace)
 
     return carry
@@ -92,7 +98,8 @@ def _travels(error: BaseException) -> bool:
     return True
 
 
-def _sendable(error: BaseException) -> BaseException:
+@safe(None)
+def _sendable(error: BaseException) -> BaseException | None:
     if _travels(error) is not False:
         return error
     plain = RuntimeError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")

@@ -144,7 +144,9 @@ def break_it(place: str) -> None:
         raise Fault(place)
 
     if getattr(old, "__code__", None) is SAFE:  # the body, not what makes it safe
-        next(cell for cell in old.__closure__ if inspect.isfunction(cell.cell_contents) and cell.cell_contents is old.__wrapped__).cell_contents = fail
+        next(
+            cell for cell in old.__closure__ if inspect.isfunction(cell.cell_contents) and cell.cell_contents is old.__wrapped__
+        ).cell_contents = fail
         return
     for module in [m for n, m in list(sys.modules.items()) if n.startswith("cudaguard")]:
         for key, value in list(vars(module).items()):

@@ -55,6 +55,12 @@ def started() -> None:
         _emit()
 
 
+def entitle(name: str) -> None:
+    """Say what the program is called, where a command starts it: `__main__` is still the command when the guard comes on."""
+    global _script
+    _script = name
+
+
 def stepped(step: Step) -> None:
     """CUDA went one tier up here."""
     if _config.current().trace is not None:

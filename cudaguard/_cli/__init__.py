@@ -17,6 +17,7 @@ USAGE = 2  # the exit code for a command line that cannot be understood
 # A command's module is imported when it is asked for.
 COMMANDS = {
     "run": "run a program under the guard; `python -m cudaguard script.py` is short for it",
+    "trace": "run a program, then tell who initialised CUDA first, how, through which imports, and every fork",
     "doctor": "say what is on, what is watched, and what in this environment matters",
     "explain": "explain a finding: what happened, why, and every way to repair it",
 }

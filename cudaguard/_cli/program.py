@@ -47,13 +47,33 @@ def find(words: list[str]) -> Program:
 
 
 def _command(text: str) -> CodeType:
+    return compile(kept(text) + "\n", "<string>", "exec", dont_inherit=True)
+
+
+def kept(text: str) -> str:
+    """The code of `-c`, kept for those who show a line of it."""
     import linecache
     import textwrap
 
     text = textwrap.dedent(text) if sys.version_info >= (3, 14) else text  # as Python's own -c
-    # Keeps the text for those who show a line of it; without a time it is never checked against a file.
+    # Without a time it is never checked against a file.
     linecache.cache["<string>"] = (len(text), None, text.splitlines(keepends=True), "<string>")
-    return compile(text + "\n", "<string>", "exec", dont_inherit=True)
+    return text
+
+
+def title(words: list[str]) -> str:
+    """What a reader calls a program: `train.py`, `-m package`, `-c`."""
+    if words[:1] == ["-m"]:
+        return " ".join(words[:2])
+    return os.path.basename(words[0]) if words else ""
+
+
+def check(words: list[str]) -> None:
+    """Raise UsageError where there is no such program. A module is not looked for: that would import the packages it lies in."""
+    if words[:1] == ["-c"] and len(words) > 1:
+        kept(words[1])
+    if words[:1] != ["-m"] or len(words) == 1:
+        find(words)
 
 
 def _script(words: list[str]) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .. import _trace
 from . import UsageError, program
 
 
@@ -23,6 +24,7 @@ class Run:
 
     def run(self, args: argparse.Namespace) -> None:
         """Arm, then find the program: finding a module imports the packages it lies in."""
+        _trace.entitle(program.title(args.program))
         arm(args.mode, args.report, args.trace)
         program.execute(args.program)
 

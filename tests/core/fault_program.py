@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import multiprocessing.spawn
 import os
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -21,11 +22,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-ROOMS = [room for room in sys.argv[1].split(",") if room]
-SKIPPED = set(sys.argv[2].split(","))
-OUT = sys.argv[3]
-
-
+PLACES, OUT = [place for place in sys.argv[1].split(",") if place], sys.argv[2]
+LONGEST = 60  # seconds a trial may take
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # seconds; how long a loader that failed waits for its workers
 
 
@@ -113,17 +111,20 @@ def program() -> list[Any]:
     return [*results, outcome(pool), outcome(executor), outcome(forked), outcome(preparation)]
 
 
-def candidates() -> list[str]:
-    """Every function and method of the rooms."""
-    found = []
-    for room in ROOMS:
-        module = importlib.import_module(f"cudaguard.{room}")
-        for name, value in vars(module).items():
-            if inspect.isfunction(value) and value.__module__ == module.__name__:
-                found.append(f"{room}:{name}")
-            if inspect.isclass(value) and value.__module__ == module.__name__ and not issubclass(value, BaseException):
-                found += [f"{room}:{name}.{part}" for part, held in vars(value).items() if isinstance(held, property) or _written(held, module)]
-    return [name for name in found if name not in SKIPPED]
+def places() -> list[str]:
+    """What was asked for; `room:*` stands for every function and method that is written in a room."""
+    asked = [(place, *place.split(":")) for place in PLACES]
+    return [name for place, room, what in asked for name in (_all(room) if what == "*" else [place])]
+
+
+def _all(room: str) -> list[str]:
+    found, module = [], importlib.import_module(f"cudaguard.{room}")
+    for name, value in vars(module).items():
+        if inspect.isfunction(value) and value.__module__ == module.__name__:
+            found.append(f"{room}:{name}")
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not issubclass(value, BaseException):
+            found += [f"{room}:{name}.{part}" for part, held in vars(value).items() if isinstance(held, property) or _written(held, module)]
+    return found
 
 
 def _written(held: Any, module: Any) -> bool:
@@ -161,7 +162,7 @@ def trial(place: str | None) -> Any:
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        sys.stdout.flush()
+        signal.alarm(LONGEST)
         try:
             if place is not None:
                 if "cudaguard" in sys.modules:
@@ -181,10 +182,12 @@ def trial(place: str | None) -> Any:
 
 
 if __name__ == "__main__":
-    if os.environ.get("CUDAGUARD") != "off":
-        for room in ROOMS:
-            importlib.import_module(f"cudaguard.{room}")
+    if PLACES:
         SAFE = importlib.import_module("cudaguard._respond").safe(None)(touch).__code__
+    trials = [None, *places()]
+    for place in trials:
+        if place is not None:
+            importlib.import_module("cudaguard." + place.partition(":")[0])
     gc.freeze()  # what is alive now is not looked at again in each child
-    for place in [None, *candidates()]:
+    for place in trials:
         print(json.dumps([place, trial(place)]), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from cudaguard._shadow._patch import put, wrap
 
 _saved: Any = torch._C._FunctionBase.saved_tensors
 _PLACE = "_shadow_place"
+_dispatching: Any = getattr(torch._C, "_EnableTorchFunction", contextlib.nullcontext)
 
 
 def _place_among(values: Any) -> int | None:
@@ -47,7 +49,7 @@ def _called_back(original: Any) -> Any:
         if place is None:
             return original(self, *args)
         tag_all(args, place)
-        with torch._C._EnableTorchFunction():
+        with _dispatching():
             return original(self, *args)
 
     return apply

@@ -62,10 +62,19 @@ def _make(base: type, place: int, era: int) -> type:
     made = type(base)(base.__name__, _bases(base), body)
     _made[(base, place, era)] = made
     if issubclass(base, Tensor):
-        made._plain = made if base is Tensor else class_for(Tensor, place, era)  # type: ignore[attr-defined]
+        made._plain = made if _breeds(base) else class_for(Tensor, place, era)  # type: ignore[attr-defined]
     for listener in on_new_class:
         listener(made)
     return made
+
+
+def _breeds(base: type) -> bool:
+    """Are the results of operations of this class too? So torch has it for subclasses, but for parameters and those that say otherwise."""
+    own: Any = base
+    return not issubclass(base, torch.nn.Parameter) and own.__torch_function__.__func__ is _default_function
+
+
+_default_function = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 def _bases(base: type) -> tuple[type, ...]:

@@ -23,7 +23,15 @@ def move(original: Any, self: Any, place: int | None, options: dict[str, Any]) -
         options["copy"] = True  # as crossing to another device makes a copy, so must this
     options["device"] = CPU
     result = run(original, (), (self,), options)
-    return result if result is self else tag(result, place)
+    return result if result is self else tag(_as_class_of(self, result), place)
+
+
+def _as_class_of(self: Any, result: Any) -> Any:
+    """A user's subclass of Tensor stays what it is, as it does in torch's own dispatch."""
+    base = base_of(type(self))
+    if base in (Tensor, torch.nn.Parameter) or type(result) is not Tensor or issubclass(base, torch.nn.Parameter):
+        return result
+    return _tensor.Plain.as_subclass(result, base)
 
 
 def _to(original: Any) -> Any:

@@ -29,29 +29,27 @@ _inside = threading.local()
 
 
 def _new(original: Any) -> Any:
-    make = Tensor._make_wrapper_subclass
-
     def new(cls: Any, values: Any, offsets: Any, **kwargs: Any) -> Any:
         if type(values) is Tensor and isinstance(offsets, Shadow) and getattr(_inside, "place", None) is not None:
             tag_all(values, offsets._place)  # made by an operation inside the wrapper's own dispatch, which runs past ours
-        if not isinstance(values, Shadow):
-            return original(cls, values, offsets, **kwargs)
-        # torch makes the wrapper on the device of its values, and a CPU build has no such device. So the wrapper is a CPU one, and
-        # says where it is by looking at its values.
-        put(Tensor, "_make_wrapper_subclass", staticmethod(_on_cpu(make)))
-        try:
-            return original(cls, values, offsets, **kwargs)
-        finally:
-            put(Tensor, "_make_wrapper_subclass", make)
+        return original(cls, values, offsets, **kwargs)
 
     return new
 
 
-def _on_cpu(make: Any) -> Any:
-    def made(*args: Any, **kwargs: Any) -> Any:
-        return make(*[CPU if isinstance(arg, Device) else arg for arg in args], **kwargs)
+def _on_cpu(original: Any) -> Any:
+    """torch makes a wrapper on the device of its values, and there is no such device: it becomes a CPU one, and asks its values where it is."""
 
-    return made
+    def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(kwargs.get("device"), Device):
+            kwargs["device"] = _real(kwargs["device"])
+        return original(*[_real(arg) if isinstance(arg, Device) else arg for arg in args], **kwargs)
+
+    return _make_wrapper_subclass
+
+
+def _real(device: torch.device) -> torch.device:
+    return CPU if device.type == "cuda" else device
 
 
 def _place_in(func: Any, args: Any, kwargs: Any) -> int | None:
@@ -131,8 +129,10 @@ def _rebuild(self: Any, carry: Any, options: dict[str, Any]) -> Any:
     source = self._offsets if self._lengths is None else self._lengths
     offsets = carry(self._offsets)
     lengths = None if self._lengths is None else carry(self._lengths)
-    _module._tensor_symint_registry[offsets if lengths is None else lengths] = _module._tensor_symint_registry[source]
-    cache = dict(self._metadata_cache)
+    registry = getattr(_module, "_tensor_symint_registry", None)  # since 2.3: two tensors of one raggedness share an entry
+    if registry is not None:
+        registry[offsets if lengths is None else lengths] = registry[source]
+    cache = dict(getattr(self, "_metadata_cache", {}))
     if values.requires_grad:
         view = _module.nested_view_from_values_offsets_lengths if lengths is not None else _module.nested_view_from_values_offsets
         parts = (values, offsets) if lengths is None else (values, offsets, lengths)
@@ -143,6 +143,7 @@ def _rebuild(self: Any, carry: Any, options: dict[str, Any]) -> Any:
 def install() -> None:
     if _module is None:
         return
+    put(Tensor, "_make_wrapper_subclass", staticmethod(_on_cpu(Tensor._make_wrapper_subclass)))
     kind = _module.NestedTensor
     put(kind, "__new__", staticmethod(_new(kind.__new__)))
     for name in ("__torch_function__", "__torch_dispatch__"):

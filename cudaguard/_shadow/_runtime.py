@@ -211,11 +211,16 @@ def install() -> None:
     _refusals()
 
 
+_COLLECTIVES = "_scatter _scatter_out _gather _gather_out _broadcast _broadcast_out _broadcast_coalesced".split()
+
+
 def _refusals() -> None:
     """What cannot be pretended says so, instead of failing somewhere inside."""
     instead = "run it eagerly here, and on a GPU as it is"
     for owner, names in ((torch.cuda, ("CUDAGraph", "graph", "make_graphed_callables")), (torch.cuda.graphs, ("CUDAGraph",))):
         for name in names:
             put(owner, name, _refuse(f"torch.cuda.{name}", instead))
+    for name in _COLLECTIVES:
+        put(torch._C, name, _refuse("DataParallel", "use one device here, or DistributedDataParallel with the backend 'gloo'"), create=True)
     put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))
     put(torch.cuda, "_compile_kernel", _refuse("torch.cuda._compile_kernel", _KERNELS))

@@ -59,6 +59,7 @@ def facts() -> Facts:
         _main_guard(),
         _unpicklable(),
         _now(),
+        "HIP (ROCm)" if getattr(sys.modules.get("torch.version"), "hip", None) else "CUDA",
     )
 
 

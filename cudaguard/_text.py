@@ -29,7 +29,8 @@ DID = {INITIALISED: "started", QUERIED: "queried"}
 
 def text(finding: Finding) -> str:
     """The whole story: PyTorch's sentence, what happened in order, the fixes, the slug."""
-    parts = [finding.message, "", *_story(finding), "", *_places(finding), "", *_fixes(finding), *_tail(finding)]
+    story = [line.replace("CUDA", finding.facts.word) for line in _story(finding)]
+    parts = [finding.message, "", *story, "", *_places(finding), "", *_fixes(finding), *_tail(finding)]
     return "\n".join(parts)
 
 

@@ -53,6 +53,7 @@ class Facts(NamedTuple):
     main_guard: bool = True  # whether `__main__` could be imported again, as spawn does
     unpicklable: str = ""  # the part of what a child would need that does not pickle, so that spawn is no way out
     time: str = ""
+    word: str = "CUDA"  # what the back end is called, where it is another
 
 
 class Finding(NamedTuple):

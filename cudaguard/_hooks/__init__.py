@@ -6,11 +6,12 @@ One module per thing hooked, one table of names in each. TABLE says which is ins
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 
 from .. import _respond
-from . import foreign
+from . import backends, foreign
 from ._patch import Patches
 
 patches = Patches()
@@ -54,6 +55,25 @@ def _foreign(module: str) -> None:
     foreign.install(patches, module)
 
 
+def _backend(module: str) -> None:
+    backends.install(patches, module)
+
+
+# What `check` and `run --inline-workers` change, only where their variables say so.
+TRIED = {"_CUDAGUARD_STEPS", "_CUDAGUARD_INLINE", "_CUDAGUARD_START_METHOD"}
+TRIALS = (
+    ("multiprocessing.context", "multiprocessing.context"),
+    ("torch", "torch.utils.data.dataloader"),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader"),
+)
+
+
+def _trial(module: str) -> None:
+    from . import trials
+
+    (trials.install_context if module.endswith(".context") else trials.install_loaders)(patches, module)
+
+
 # When this module is loaded, install that. `torch` stands for its end: by then its parts are whole.
 TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("torch", "torch.cuda", _cuda),
@@ -63,7 +83,9 @@ TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("multiprocessing.process", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
     ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
     ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
+    *((trigger, module, functools.partial(_trial, module)) for trigger, module in TRIALS if TRIED & set(os.environ)),
     *((module, module, functools.partial(_foreign, module)) for module in foreign.MODULES),
+    *((backend.module, backend.module, functools.partial(_backend, backend.module)) for backend in backends.BACKENDS),
 )
 
 

@@ -21,11 +21,13 @@ from . import _notice
 OTHERS_SAY = re.compile(
     r"initialization error|not initialized|NOT_INITIALIZED|InitializationError|initialized before forking"
     r"|driver shutting down|no CUDA-capable device|cuInit"
+    r"|[Nn]o supported devices found for platform CUDA|Unable to initialize backend 'cuda'"  # jax
+    r"|\b0 active drivers"  # triton
 )
-CUDA = re.compile(r"(?i:cuda)|\bcu[A-Z]")
+CUDA = re.compile(r"(?i:cuda)|\bcu[A-Z]|active drivers|\bhip|\bHIP")
 # What torch says in a bad child, in any version, when a door leads past its own check.
 TORCH_SAYS = re.compile(
-    r"^(CUDA error: (initialization error|driver shutting down|invalid device context|context is destroyed)"
+    r"^((?:CUDA|HIP) error: (initialization error|driver shutting down|invalid device context|context is destroyed)"
     r"|Cannot re-initialize CUDA in forked subprocess|CUDA driver initialization failed|No CUDA GPUs are available)"
 )
 

@@ -114,11 +114,16 @@ def _before() -> bool:
     return _notice.bad() is None and _notice.woken()
 
 
+def _hip() -> bool:
+    """Whether this is a ROCm build: its driver cannot be asked, but a question that was answered marks later children all the same."""
+    return bool(getattr(_notice.module("torch.version"), "hip", None))
+
+
 @safe(None)
 def _after(name: str, result: Any) -> None:
     fork = _notice.bad()
     if fork is not None:
         if LOST.get(name, name) == result and os.environ.get(VISIBLE) == fork.visible:
             _notice.lost(name, fork)
-    elif _driver.up() or name in ALWAYS_POISON:
+    elif _driver.up() or name in ALWAYS_POISON or (result and _hip()):
         _notice.rose(QUERIED)

@@ -83,9 +83,30 @@ def _explaining_carrier(carrier: Callable[[BaseException, Any], Any]) -> Callabl
 
     def carry(error: BaseException, trace: Any) -> Any:
         better = _sendable(explain(error)) or error
-        return carrier(better, better.__traceback__ or trace)
+        return _keeping_notes(better, carrier(better, better.__traceback__ or trace))
 
     return carry
+
+
+def _keeping_notes(error: BaseException, carried: Any) -> Any:
+    notes: list[str] = list(getattr(error, "__notes__", ()))
+    return Noted(carried, notes) if notes else carried
+
+
+class Noted:
+    """A pool's carrier of an exception with notes: one that pickles by a `__reduce__` of its own, as cupy's do, would lose them."""
+
+    def __init__(self, carried: Any, notes: list[str]) -> None:
+        self.carried, self.notes = carried, notes
+
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, list[str]]]:
+        return noted, (self.carried, self.notes)
+
+
+def noted(error: BaseException, notes: list[str]) -> BaseException:
+    """In the parent: the exception, with its notes back."""
+    error.__dict__["__notes__"] = notes
+    return error
 
 
 @safe(None)

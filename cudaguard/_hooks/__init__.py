@@ -61,10 +61,14 @@ def _backend(module: str) -> None:
 
 # What `check` and `run --inline-workers` change, only where their variables say so.
 TRIED = {"_CUDAGUARD_STEPS", "_CUDAGUARD_INLINE", "_CUDAGUARD_START_METHOD"}
-TRIALS = (
-    ("multiprocessing.context", "multiprocessing.context"),
-    ("torch", "torch.utils.data.dataloader"),
-    ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader"),
+TRIALS = (  # trigger, needed (a name of its own: a room is known by it), the module that is changed
+    ("multiprocessing.context", "multiprocessing.context", "multiprocessing.context"),
+    ("torch", "torch.utils.data.dataloader", "torch.utils.data.dataloader"),
+    (
+        "torchdata.stateful_dataloader.stateful_dataloader",
+        "torchdata.stateful_dataloader.worker",
+        "torchdata.stateful_dataloader.stateful_dataloader",
+    ),
 )
 
 
@@ -83,7 +87,7 @@ TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("multiprocessing.process", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
     ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
     ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
-    *((trigger, module, functools.partial(_trial, module)) for trigger, module in TRIALS if TRIED & set(os.environ)),
+    *((trigger, needed, functools.partial(_trial, module)) for trigger, needed, module in TRIALS if TRIED & set(os.environ)),
     *((module, module, functools.partial(_foreign, module)) for module in foreign.MODULES),
     *((backend.module, backend.module, functools.partial(_backend, backend.module)) for backend in backends.BACKENDS),
 )

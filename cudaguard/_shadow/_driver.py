@@ -7,6 +7,7 @@ was up is *dead*: nothing can bring CUDA back in it. Facts: reference table of P
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ from cudaguard._shadow._errors import driver_error
 from cudaguard._shadow._policy import Policy
 from cudaguard._shadow._state import settle, state
 
+_MASK = "CUDA_VISIBLE_DEVICES"
 _NO_COUNT = (
     "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
     "that might have already set an error? Error 3: initialization error"
@@ -32,6 +34,7 @@ class Simulated(Policy):
         self.dead = False
         self.bad = False
         self._counted: int | None = None  # as in C++: asked once per process image, so a forked child inherits the answer
+        self._mask = os.environ.get(_MASK)  # a real GPU may have to be hidden for the simulation to start
         self._ready = -1  # the process in which lazy initialisation succeeded; from then on C++ does not ask torch again
 
     def initialise(self) -> None:
@@ -44,19 +47,28 @@ class Simulated(Policy):
         self.registered = True
         self._wake()
 
+    def listed(self) -> int:
+        """A program may hide the devices from itself, as long as the driver is down."""
+        now = os.environ.get(_MASK)
+        return 0 if now != self._mask and now in ("", "-1") and not self._counted else self.count
+
     def raw(self, call: str) -> None:
         self._wake()
 
     def _wake(self) -> None:
         if self.dead:
             raise driver_error("initialization error")
+        if not self.listed():
+            raise RuntimeError("No CUDA GPUs are available")
         self.up = True
         self._counted = self.count
 
     def visible(self) -> int:
         self.registered = True
         if self._counted is None:
-            if self.dead:
+            if not self.listed():
+                self._counted = 0
+            elif self.dead:
                 warnings.warn(_NO_COUNT, stacklevel=3)
                 self._counted = 0
             else:

@@ -88,3 +88,13 @@ def test_what_cannot_be_pretended_says_so(what, python):
     run = python(f"import torch; {what}", CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
     assert "RuntimeError" in run.stderr
     assert "not simulated" in run.stderr
+
+
+def test_a_program_may_hide_the_devices_from_itself(python):
+    code = (
+        "import os, torch; os.environ['CUDA_VISIBLE_DEVICES'] = ''; print(torch.cuda.device_count(), torch.cuda.is_available())\n"
+        "try: torch.ones(1).cuda()\n"
+        "except RuntimeError as raised: print(raised)"
+    )
+    run = python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="2")
+    assert run.stdout.splitlines() == ["0 False", "No CUDA GPUs are available"], run.stderr

@@ -18,6 +18,7 @@ USAGE = 2  # the exit code for a command line that cannot be understood
 COMMANDS = {
     "run": "run a program under the guard; `python -m cudaguard script.py` is short for it",
     "trace": "run a program, then tell who initialised CUDA first, how, through which imports, and every fork",
+    "check": "run a program on a simulated GPU, and report what would fail on a real one; for laptops and CI",
     "doctor": "say what is on, what is watched, and what in this environment matters",
     "explain": "explain a finding: what happened, why, and every way to repair it",
 }

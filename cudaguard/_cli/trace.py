@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from .. import _config
-from . import program, story, watched
+from . import blocks, program, story, watched
 from .history import History, read
 from .watched import Outcome
 
@@ -53,8 +53,9 @@ def text(words: list[str], outcome: Outcome, history: History, frames: bool) -> 
     """The story, between a line that says whose it is and one that says how it ended."""
     if _config.forced_off(os.environ):
         return "cudaguard: nothing was watched: CUDAGUARD=off is set"
-    name = " ".join(words[:2]) if words[0].startswith("-") else words[0]
-    return f"\ncudaguard trace: {name}\n\n{story.tell(history, frames)}\n\nThe program {_ended(outcome)} after {outcome.seconds:.2f} s."
+    return (
+        f"\ncudaguard trace: {blocks.title(words)}\n\n{story.tell(history, frames)}\n\nThe program {_ended(outcome)} after {outcome.seconds:.2f} s."
+    )
 
 
 def _ended(outcome: Outcome) -> str:

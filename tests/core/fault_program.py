@@ -48,12 +48,20 @@ class Healthy(Dataset):
         return torch.ones(1) * i
 
 
-class Unsendable(Dataset):
+class Wrong(Dataset):
     def __len__(self) -> int:
         return 1
 
     def __getitem__(self, i: int) -> Any:
         raise ValueError("the program's own error")
+
+
+class Failing(Dataset):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, i: int) -> Any:
+        raise RuntimeError("CUDA error: initialization error")
 
 
 def touch(_: int = 0) -> str:
@@ -65,7 +73,8 @@ def outcome(action: Callable[[], Any]) -> Any:
     try:
         return action()
     except RuntimeError as error:
-        return [("Cannot re-initialize CUDA" in str(error)) or str(error).splitlines()[-1]]
+        stock = any(sentence in str(error) for sentence in ("Cannot re-initialize CUDA", "CUDA error: initialization error"))
+        return [stock or str(error).splitlines()[-1]]
     except Exception as error:
         return [type(error).__name__, str(error).splitlines()[-1]]
     finally:
@@ -107,7 +116,8 @@ def program() -> list[Any]:
     results = [outcome(lambda: load(Healthy())), outcome(preparation), torch.cuda.is_available(), torch.cuda.device_count()]
     sys.modules.pop("this_is_imported_once", None)
     results.append(outcome(lambda: importlib.import_module("colorsys").__name__))
-    results += [outcome(touch), outcome(lambda: load(Healthy())), outcome(lambda: load(Touching())), outcome(lambda: load(Unsendable()))]
+    results += [outcome(touch), outcome(lambda: load(Healthy())), outcome(lambda: load(Touching())), outcome(lambda: load(Wrong()))]
+    results.append(outcome(lambda: load(Failing())))
     return [*results, outcome(pool), outcome(executor), outcome(forked), outcome(preparation)]
 
 

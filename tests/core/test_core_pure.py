@@ -296,7 +296,20 @@ def test_the_best_advice_comes_first(facts: dict[str, object], first: str) -> No
 
 def test_nobody_is_told_to_spawn_who_cannot() -> None:
     """No spawn for a server, in a notebook, or for a script without a `__main__` guard; whatever else is the case, at most three."""
-    makers = ("dataloader", "stateful-dataloader", "process", "pool", "executor", "datasets", "joblib", "celery", "gunicorn", "lightning", "os.fork", "c-fork")
+    makers = (
+        "dataloader",
+        "stateful-dataloader",
+        "process",
+        "pool",
+        "executor",
+        "datasets",
+        "joblib",
+        "celery",
+        "gunicorn",
+        "lightning",
+        "os.fork",
+        "c-fork",
+    )
     for maker, slug, tier in itertools.product(makers, ("fork-after-init", "inherited-tensor"), (DRIVER, QUERIED, INITIALISED)):
         case = PLAIN._replace(maker=maker, slug=slug, tier=tier, origin=QUERY._replace(tier=tier))
         assert 0 < len(_advice.choose(case)) <= 3, (maker, slug, tier)

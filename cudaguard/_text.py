@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from . import _config
 from ._journal import DRIVER, INITIALISED, QUERIED, Step
 from ._places import Site
 from ._verdict import Finding, Touch
@@ -188,6 +189,6 @@ def _no_way_out(finding: Finding) -> list[str]:
 
 
 def _tail(finding: Finding) -> list[str]:
-    acting = f" (mode {finding.facts.mode} is not built yet: this is mode error)" if finding.facts.mode in ("reroute", "respawn") else ""
+    acting = f" (mode {finding.facts.mode} is not built yet: this is mode error)" if finding.facts.mode in _config.NOT_BUILT else ""
     sim = " The GPU was simulated." if finding.facts.simulated else ""
     return [f"[{finding.slug}]{sim}{acting} More: python -m cudaguard explain {finding.slug}"]

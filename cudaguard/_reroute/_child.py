@@ -50,7 +50,9 @@ def begin(plan: _plan.Plan | None) -> None:
     if _notice.bad() is not None:
         snapshot = plan.snapshot if plan is not None and plan.snapshot is not None else _snapshot.take()
         _stand_in(snapshot)
-        _adopt.adopt(plan.copies if plan is not None else [])
+        copies = plan.copies if plan is not None else []
+        _adopt.adopt(copies)
+        notes.used = bool(copies)  # they may be returned as they are
 
 
 def _stand_in(snapshot: _snapshot.Snapshot) -> None:

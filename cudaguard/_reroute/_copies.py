@@ -66,7 +66,7 @@ def _to_cpu(tensor: Tensor) -> Tensor:
 
 def dense(data: Any) -> bool:
     """Whether something is a tensor that is plain data on one storage."""
-    return isinstance(data, Tensor) and data.layout is torch.strided and not data.is_nested and not wraps(data)
+    return isinstance(data, Tensor) and not wraps(data) and data.layout is torch.strided and not data.is_nested
 
 
 def _other(data: Any) -> Any:

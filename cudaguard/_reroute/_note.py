@@ -47,8 +47,8 @@ class Notes:
 
     def placed(self) -> None:
         """A batch is on the GPU, and no line of the user's put it there: torch's line is the place."""
-        if not self.known and self.unplaced is not None:
-            self.add(self.unplaced, "inherited-tensor")
+        if not self.known:
+            self.add(self.unplaced or _notice.site(), "inherited-tensor")
 
     def taken(self) -> tuple[tuple[Place, ...], list[Finding]]:
         """The lines of this batch, and the new findings; both begin anew."""

@@ -77,7 +77,7 @@ def first(items):
 
 
 def run(method, pin, source, layout, device):
-    loader = DataLoader(source(layout, device), batch_size=1, num_workers=1, collate_fn=first, pin_memory=pin, timeout=60, multiprocessing_context=method)
+    loader = DataLoader(source(layout, device), batch_size=1, num_workers=1, collate_fn=first, pin_memory=pin, timeout=20, multiprocessing_context=method)
     compared = 0
     for i, sample in enumerate(loader):
         want = make(layout, KINDS[i], "cpu", i)

@@ -146,6 +146,10 @@ def _share(config: Config) -> None:
 
 def _install() -> None:
     """Install the hooks now if a CUDA library is loaded, else when the first one is imported: until then nothing can go wrong."""
+    if _config.current().forbid:  # the import under way when the first one comes is held to it too, so it must be watched from its start
+        from ._hooks import imports
+
+        imports.install()
     if any(name in sys.modules for name in LIBRARIES) or _config.current().trace is not None:
         _arm()
     else:
@@ -203,6 +207,16 @@ def _simulate(_module: object = None) -> None:
     if _simulating:
         return
     _simulating = True
+    try:
+        _start_device()
+    except Exception as fault:  # a hook that raised would make `import torch` fail
+        from . import _respond
+
+        print(f"cudaguard: the simulated device could not start: {type(fault).__name__}: {fault}", file=sys.stderr)
+        _respond.step_aside(fault)
+
+
+def _start_device() -> None:
     from . import _simulate as device
 
     count = device.wanted(os.environ)

@@ -106,6 +106,9 @@ def importing() -> bool:
 @safe(None)
 def enter(allow_queries: bool, by: str = "") -> Block:
     """Forbid from here on; notes that CUDA is down here, or says that it is up already."""
+    from . import imports
+
+    imports.install()  # they may wait for a CUDA library still: what imports the first one would not be watched
     _notice.woken()
     block = Block(_notice.site(), allow_queries, by)
     blocks.append(block)

@@ -50,7 +50,11 @@ def start() -> None:
     virtual environment runs each .pth file twice.
     """
     try:
-        if wanted(os.environ) and not any(isinstance(finder, Watcher) for finder in sys.meta_path):
+        if not wanted(os.environ):
+            return
+        if os.environ.get("CUDAGUARD_FORBID"):  # watches imports from the first one on
+            _import_guard()
+        elif not any(isinstance(finder, Watcher) for finder in sys.meta_path):
             sys.meta_path.insert(0, Watcher())
     except Exception as error:
         _say(f"not active: {error!r}")

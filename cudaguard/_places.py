@@ -47,6 +47,7 @@ class Site(NamedTuple):
     function: str
     stack: tuple[Frame, ...] = ()
     span: Span | None = None
+    cell: str | None = None  # of a notebook: its number when the place was noted, since the same cell may be run again
 
     @property
     def code(self) -> str:
@@ -58,7 +59,7 @@ class Site(NamedTuple):
     def as_dict(self) -> dict[str, object]:
         """The site as a report shows it."""
         stack = [{"file": f.file, "line": f.line, "function": f.function} for f in self.stack]
-        return {"file": self.file, "line": self.line, "function": self.function, "code": self.code, "cell": None, "stack": stack}
+        return {"file": self.file, "line": self.line, "function": self.function, "code": self.code, "cell": self.cell, "stack": stack}
 
 
 def here(cut: tuple[Frame, ...] = ()) -> Site:
@@ -67,8 +68,18 @@ def here(cut: tuple[Frame, ...] = ()) -> Site:
 
 
 def waiting() -> tuple[Frame, ...]:
-    """The whole stack of this thread, in the form that `cut` takes."""
-    return tuple(Frame(f.f_code.co_filename, f.f_lineno, f.f_code.co_name, f.f_lasti) for f in _walk(sys._getframe(1)))[::-1]
+    """The whole stack of this thread, in the form that `cut` takes. Taken at every fork, so written out for speed."""
+    found: list[Frame] = []
+    frame: FrameType | None = sys._getframe(1)
+    make = tuple.__new__  # a NamedTuple's own takes twice as long
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        if (_kinds.get(file) or kind(file)) != GUARD:
+            found.append(make(Frame, (file, frame.f_lineno, code.co_name, frame.f_lasti)))
+        frame = frame.f_back
+    found.reverse()
+    return tuple(found)
 
 
 def raised_at(error: BaseException, cut: tuple[Frame, ...] = ()) -> Site:
@@ -90,7 +101,21 @@ def line_here() -> Site:
     """The user's line alone, for places that are noted often and seldom shown."""
     frames = list(_walk(sys._getframe(1)))[::-1] or [sys._getframe(1)]
     frame = frames[_user([kind(f.f_code.co_filename) for f in frames])]
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, cell=cell(frame.f_code.co_filename))
+
+
+def cell(file: str) -> str | None:
+    """The notebook cell that a file stands for, as `In [7]`: a kernel compiles each cell as a file that does not exist.
+
+    IPython is asked only if it is there. Its source stays in linecache under this name, however the cell is edited.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", _no_shell)()
+    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+    return None if number is None else f"In [{number}]"
+
+
+def _no_shell() -> None:
+    return None
 
 
 def kind(file: str) -> int:
@@ -152,7 +177,7 @@ def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
     own = frames[shared(frames, cut) :] or frames
     user = own[_user([kind(frame.file) for frame in own])]
     stack = tuple(frame for frame in own if not frame.file.startswith("<frozen importlib"))
-    return Site(user.file, user.line, user.function, stack)
+    return Site(user.file, user.line, user.function, stack, cell=cell(user.file))
 
 
 def _site(calls: list[tuple[FrameType, int, int]], cut: tuple[Frame, ...]) -> Site:

@@ -241,7 +241,8 @@ def test_severities_are_those_of_the_contract() -> None:
     """Every slug has one."""
     table = {
         "error": {
-            "fork-after-init", "inherited-tensor", "foreign-library", "worker-died", "unsendable-output", "pin-cuda-output", "ipc-broken", "forbidden-init",
+            "fork-after-init", "inherited-tensor", "foreign-library", "worker-died", "unsendable-output", "pin-cuda-output", "ipc-broken",
+            "forbidden-init",
         },
         "warning": {"lost-gpu"},
         "note": {"rerouted", "cuda-ipc", "cuda-in-worker", "import-initialises", "internal"},

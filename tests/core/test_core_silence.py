@@ -337,7 +337,11 @@ def test_a_room_that_cannot_be_installed_does_not_break_the_import(program: Prog
 
 def test_exiting_is_clean_in_every_mode(tmp_path: Path) -> None:
     """A program without CUDA that uses threads and subprocesses exits with its own code and no words."""
-    code = "import torch, subprocess, sys, threading; threading.Thread(target=print).start(); sys.exit(subprocess.call([sys.executable, '-c', 'exit(5)']))"
+    code = """if True:
+        import subprocess, sys, threading, torch
+        threading.Thread(target=print).start()
+        sys.exit(subprocess.call([sys.executable, "-c", "exit(5)"]))
+    """
     for mode in ("record", "error"):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(CUDAGUARD=mode), cwd=tmp_path, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (5, "\n", "")

@@ -33,3 +33,15 @@ __all__ = [
 ]
 
 _activate.on_import()
+
+
+def load_ipython_extension(shell: object) -> None:
+    """What `%load_ext cudaguard` calls: the guard is on by now; this adds `%cudaguard` and `%%cudaguard_trace`."""
+    from . import _notebook
+
+    _notebook.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """What `%unload_ext cudaguard` calls: the guard goes off."""
+    disable()

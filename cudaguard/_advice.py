@@ -107,6 +107,8 @@ TABLES: dict[str, tuple[tuple[str, Callable[[Case], bool]], ...]] = {
 
 
 def _where(site: Site | None) -> str:
+    if site and site.cell:
+        return f"{site.cell}, line {site.line}"
     return f"{os.path.basename(site.file)}:{site.line}" if site else "the line"
 
 
@@ -219,7 +221,15 @@ def _clone(case: Case) -> str:
 
 
 def _restart(case: Case) -> str:
-    return "Restart the kernel, and run the cells that make workers before the first one that uses CUDA."
+    woke, made = case.origin.site.cell if case.origin else None, case.fork.cell if case.fork else None
+    if made and woke and woke != made:
+        order = f"run {made} (it makes the workers) before {woke} (it starts CUDA)."
+    elif made and woke:
+        order = f"split {made}: make the workers in a cell before the one that starts CUDA."
+    else:
+        order = f"import cudaguard first, and run {made or 'the cells that make workers'} before the first cell that uses CUDA."
+    lines = ["CUDA cannot be stopped again in a running kernel. Restart it, then", f"    {order}"]
+    return _lines(*lines, *(["Or keep it, and let cudaguard move the batches: %cudaguard reroute"] if _loader(case) else []))
 
 
 WORDS: dict[str, Callable[[Case], str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import sys
 from typing import NamedTuple
 
@@ -42,7 +41,9 @@ class Report:
         return f"<cudaguard report: {len(self.findings)} findings>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        from . import _notebook
+
+        return _notebook.html(self.findings)
 
 
 def origin() -> Origin | None:

@@ -42,8 +42,8 @@ def summary(finding: Finding) -> str:
 
 
 def place(site: Site) -> str:
-    """`file:line`: relative where that is shorter, with its last folders only where it is long."""
-    return f"{short(site.file)}:{site.line}"
+    """`file:line`: relative where that is shorter, with its last folders only where it is long; `In [7], line 3` in a notebook."""
+    return f"{site.cell}, line {site.line}" if site.cell else f"{short(site.file)}:{site.line}"
 
 
 def short(file: str) -> str:
@@ -181,6 +181,8 @@ def _no_way_out(finding: Finding) -> list[str]:
     """Why the usual advice, to spawn, is not given here."""
     if finding.slug in STORIES or finding.maker not in MAKERS:
         return []
+    if finding.facts.notebook:
+        return ["  note The start method spawn is no way out in a notebook: what cells define does not pickle. Put it in a module to use it."]
     if finding.facts.unpicklable:
         return [f"  note The start method spawn is no way out as it stands: {finding.facts.unpicklable} does not pickle."]
     if not finding.facts.main_guard:

@@ -7,7 +7,7 @@ CudaGuardError(RuntimeError)
 CudaForkWarning(RuntimeWarning)
 
 They subclass what PyTorch raises in the same places, so code that catches RuntimeError still does.
-This module imports nothing.
+This module imports nothing, until a notebook shows an error.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ class CudaGuardError(RuntimeError):
     def __init__(self, text: str = "", finding: dict[str, object] | None = None) -> None:
         super().__init__(text)
         self.finding = finding
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show: the text, which names the lines that count, and not the frames of loaders and pickles."""
+        from . import _notebook
+
+        return _notebook.shown(self)
 
     def __reduce__(self) -> tuple[type[CudaGuardError], tuple[str, dict[str, object] | None]]:
         return type(self), (str(self), self.finding)

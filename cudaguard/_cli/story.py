@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from .. import _places, _text
 from .._text import MAKERS
-from . import terminal
+from . import blocks, terminal
 from .history import Child, History, Site, Step, Touch
 
 FAR = {
@@ -24,21 +24,28 @@ LOADERS = ("dataloader", "stateful-dataloader")
 Row = tuple[float, list[str]]
 
 
-def tell(history: History, frames: bool = False) -> str:
-    """The whole story; `frames` shows every frame of each stack."""
-    return "\n".join([*_first(history, frames), "", *_order(history, frames)]).rstrip()
+def tell(history: History, frames: bool = False, before: str = "") -> str:
+    """The whole story; `frames` shows every frame of each stack, `before` says what had woken CUDA already."""
+    return "\n".join([*_first(history, frames, before), "", *_order(history, frames)]).rstrip()
 
 
-def _first(history: History, frames: bool) -> list[str]:
+def _first(history: History, frames: bool, before: str) -> list[str]:
     step = history.first
-    if step is None:
-        return [_heading("Nobody initialised CUDA, and nobody asked for it.")]
+    if step is None or before:
+        return [_heading(before or "Nobody initialised CUDA, and nobody asked for it.")]
     last = f"{FAR[step.tier]}" if history.tier == step.tier else f"{FAR[step.tier]}; later {FAR[str(history.tier)]}"
     title = _heading("Who asked for CUDA first")
     if step.between:
         return [title, *_unseen(step, frames), "", f"  How far it went: {last}."]
     who = f"process {step.pid}, {step.role}"
-    return [title, f"  {where(step.site)}{_inside(step.site)}  ({who})", *_code(step.site, 6), *_chain(step.site, frames), "", *_far(step, last)]
+    return [
+        title,
+        f"  {blocks.place(step.site)}{_inside(step.site)}  ({who})",
+        *_code(step.site, 6),
+        *_chain(step.site, frames),
+        "",
+        *_far(step, last),
+    ]
 
 
 def _far(step: Step, last: str) -> list[str]:
@@ -50,7 +57,7 @@ def _unseen(step: Step, frames: bool) -> list[str]:
     down, up = step.between
     lines = [f"  something that no hook sees, between these two lines (process {step.pid}, {step.role}):"]
     for label, site in (("still down", down), ("found up", up)):
-        lines += [f"    {label:<10}  {where(site)}{_inside(site)}", *_code(site, 16)]
+        lines += [f"    {label:<10}  {blocks.place(site)}{_inside(site)}", *_code(site, 16)]
     return [*lines, *_chain(up, frames), "  Add --deep to find the line itself."]
 
 
@@ -59,9 +66,13 @@ def _chain(site: Site, frames: bool) -> list[str]:
     stack = [frame for frame in site.get("stack") or [] if frames or _matters(frame["file"])]
     if len(stack) < 2:
         return []
-    rows = [(f"{_text.short(frame['file'])}:{frame['line']}", _line(frame["file"], frame["line"])) for frame in stack]
+    rows = [(f"{_file(frame['file'])}:{frame['line']}", _line(frame["file"], frame["line"])) for frame in stack]
     width = min(max(len(place) for place, _ in rows), 44)
     return ["  by way of", *(f"      {place:<{width}}  {_text._cut(code)}".rstrip() for place, code in rows)]
+
+
+def _file(file: str) -> str:
+    return _places.cell(file) or _text.short(file)
 
 
 def _matters(file: str) -> bool:
@@ -145,13 +156,8 @@ def _entry(seconds: float, label: str, site: Site | None, who: str, frames: bool
     head = f"  {seconds:7.3f}  {label:<12} "
     if site is None:
         return [f"{head}{who}"]
-    lines = [f"{head}{where(site) + _inside(site):<44}  {who}", *_code(site, 23)]
+    lines = [f"{head}{blocks.place(site) + _inside(site):<44}  {who}", *_code(site, 23)]
     return lines + ([" " * 21 + line for line in _chain(site, True)] if frames else [])
-
-
-def where(site: Site) -> str:
-    """`file:line`, as short as a reader can follow."""
-    return f"{_text.short(site['file'])}:{site['line']}"
 
 
 def _inside(site: Site) -> str:

@@ -50,7 +50,7 @@ def watch(words: Sequence[str], options: Mapping[str, str], variables: Mapping[s
         began = time.monotonic_ns() // 1000
         code = _run([*_python(), "-m", "cudaguard", "run", *given, "--", *words], {**os.environ, **variables}, timeout, to)
         seconds = time.monotonic_ns() / 1e9 - began / 1e6
-        return Outcome(code, began, seconds, *(_lines(files[name], sizes[name]) for name in ("trace", "report")))
+        return Outcome(code, began, seconds, *(read_lines(files[name], sizes[name]) for name in ("trace", "report")))
 
 
 def _python() -> list[str]:
@@ -106,8 +106,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _lines(path: Path, skip: int) -> list[Event]:
-    """The records of a file, after what was there before. A line that is torn, because its process was killed, is left out."""
+def read_lines(file: str | Path, skip: int = 0) -> list[Event]:
+    """The records of a report or a trace, after what was there before. A line that is torn, because its process was killed, is left out."""
+    path = Path(file)
     if not path.exists():
         return []
     lines = path.read_bytes()[skip:].decode("utf-8", "replace").splitlines()

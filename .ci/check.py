@@ -42,7 +42,7 @@ def complaint(python: str, path: Path) -> str:
 
 
 def main(python: str, *folders: str) -> int:
-    paths = sorted(path for folder in folders for path in Path(folder).glob("*.py") if header(path).get("sim") == "yes")
+    paths = sorted(path for folder in folders for path in Path(folder).resolve().glob("*.py") if header(path).get("sim") == "yes")
     run = [path for path in paths if not missing(python, header(path).get("needs", ""))]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         wrong = {path: words for path, words in zip(run, pool.map(lambda path: complaint(python, path), run), strict=True) if words}

@@ -6,6 +6,7 @@ HTML uses inline styles only, in colours that go with light and dark themes: not
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -75,13 +76,26 @@ def _recording(folder: str) -> Iterator[None]:
 
 
 def _run(shell: Any, cell: str) -> Any:
-    """Run the cell's body on the lines it has in the notebook: the magic stands on the first. Its error is shown once, by whoever runs us."""
-    shown = shell.showtraceback
-    shell.showtraceback = _nothing
+    """Run the cell's body under its own number. Its error is shown once, by whoever runs us."""
+    shown, count = shell.showtraceback, shell.execution_count
+    shell.showtraceback, shell.execution_count = _nothing, _number(shell, count)
     try:
-        return shell.run_cell("\n" + cell, store_history=False)
+        return shell.run_cell(_lined(cell), store_history=False)
     finally:
-        shell.showtraceback = shown
+        shell.showtraceback, shell.execution_count = shown, count
+
+
+def _lined(cell: str) -> str:
+    """The body on the lines it has in the notebook: our magic stood on the first. Another magic must stay in front."""
+    return cell if cell.lstrip().startswith("%%") else f"#\n{cell}"
+
+
+def _number(shell: Any, count: int) -> int:
+    """The number of the cell that is running: newer releases of IPython have counted on by now."""
+    numbers, frame = shell.compile._filename_map, sys._getframe()
+    while frame is not None and frame.f_code.co_filename not in numbers:
+        frame = frame.f_back  # type: ignore[assignment]
+    return count if frame is None else int(numbers[frame.f_code.co_filename])
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:

@@ -103,11 +103,16 @@ def merged(runs: list[Try]) -> list[Finding]:
     return list(found.values())
 
 
+def aside(found: list[Finding]) -> str:
+    """What the guard says of itself where it failed inside, "" if it did not: it may then have missed anything."""
+    return next((finding["message"] for finding in found if finding["slug"] == "internal"), "")
+
+
 def verdict(runs: list[Try], found: list[Finding]) -> int:
     """The exit code."""
     if _grave(found):
         return FOUND
-    return FAILED if any(run.outcome.code != 0 for run in runs) else CLEAN
+    return FAILED if aside(found) or any(run.outcome.code != 0 for run in runs) else CLEAN
 
 
 def ended(run: Try) -> str:
@@ -130,10 +135,12 @@ def as_text(words: list[str], runs: list[Try], found: list[Finding], code: int, 
     lines = [terminal.heading(f"cudaguard check: {blocks.title(words)}, {where(real)}")]
     lines += [f"  {f'start method {run.method}: ' if run.method else ''}the program {ended(run)}" for run in runs]
     lines += [line for finding in grave for line in ("", *blocks.block(finding))]
-    return "\n".join([*lines, "", _summary(grave, code)])
+    return "\n".join([*lines, "", _summary(grave, code, aside(found))])
 
 
-def _summary(grave: list[Finding], code: int) -> str:
+def _summary(grave: list[Finding], code: int, fault: str) -> str:
+    if fault and code == FAILED:
+        return f"Nothing is proved: {fault}"
     if code == FOUND:
         return f"{len(grave)} {'thing' if len(grave) == 1 else 'things'} would fail on a machine with a GPU."
     return "The program failed by itself, with nothing of CUDA and processes to blame." if code == FAILED else "Nothing would fail."
@@ -153,8 +160,9 @@ def as_github(words: list[str], runs: list[Try], found: list[Finding], code: int
     lines = [github.finding(finding) for finding in _grave(found)]
     if code == FAILED:
         ends = "; ".join(ended(run) for run in runs)
-        lines = [github.plain("error", "cudaguard check", f"{blocks.title(words)} failed by itself: it {ends}")]
-    return "\n".join([*lines, _summary(_grave(found), code)])
+        why = aside(found) or f"{blocks.title(words)} failed by itself: it {ends}"
+        lines = [github.plain("error", "cudaguard check", why)]
+    return "\n".join([*lines, _summary(_grave(found), code, aside(found))])
 
 
 SHOW = {"text": as_text, "json": as_json, "github": as_github}

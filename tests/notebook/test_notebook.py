@@ -12,8 +12,8 @@ class Data:
         return torch.ones(1).to("cuda")
 """
 LOOP = "loader = DataLoader(Data(), num_workers=1)\nfor batch in loader:\n    pass"
-REPORT = "import json; json.loads(json.dumps(cudaguard.report().findings))[-1]"
 SHOW = """\
+import cudaguard
 finding = cudaguard.report().findings[-1]
 print([(finding[name]["cell"], finding[name]["line"], finding[name]["code"]) for name in ("origin", "fork", "touch")])
 print([advice["id"] for advice in finding["advice"]])

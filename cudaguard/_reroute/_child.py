@@ -7,6 +7,7 @@ import inspect
 import pickle
 import sys
 import traceback
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from .._hooks import _notice
 from .._hooks.cuda import INITIALISERS
 from .._journal import INITIALISED
 from .._respond import safe
+from .._shadow._patch import replaced
 from . import _adopt, _delivery, _note, _parcel, _plan, _snapshot
 from ._note import Notes
 from ._policy import Rerouted
@@ -57,12 +59,37 @@ def begin(plan: _plan.Plan | None) -> None:
 
 def _stand_in(snapshot: _snapshot.Snapshot) -> None:
     """The shadow, as in a process that has not touched CUDA yet: torch's own lazy initialisation runs on it at the first touch."""
+    fresh, default = not _shadow.state.installed, _default_device()
     _shadow.install(Rerouted(snapshot, notes.noted, _note.refused))
     torch.cuda._initialized = False
     torch.cuda._queued_calls.clear()  # the parent's
     for holder, name in INITIALISERS:  # the guard's own would raise at the first touch
         if hasattr(sys.modules.get(holder), name):
             setattr(sys.modules[holder], name, inspect.unwrap(getattr(sys.modules[holder], name)))
+    if fresh:
+        _rebind()
+    if fresh and default:
+        torch.set_default_tensor_type(default)
+
+
+def _default_device() -> str | None:
+    """torch.set_default_tensor_type(torch.cuda...) is kept in C++, which no patch of a Python function reaches."""
+    if not str(torch._C._get_default_device()).startswith("cuda"):
+        return None
+    kind = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16"}[torch.get_default_dtype()]
+    torch.set_default_tensor_type(f"torch.{kind}Tensor")
+    return f"torch.cuda.{kind}Tensor"
+
+
+def _rebind() -> None:
+    """`from torch import zeros` in a module keeps torch's own function: let it name what stands for it here."""
+    for name, module in list(sys.modules.items()):
+        if module is None or name == "torch" or name.startswith(("torch.", "cudaguard")) or not isinstance(module, types.ModuleType):
+            continue
+        for attribute, value in list(vars(module).items()):
+            found = replaced.get(id(value))
+            if found is not None and found[0] is value:
+                setattr(module, attribute, found[1])
 
 
 def _packing(fetch: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import torch
 
 from .. import _worker
 from . import _memory
+from ._parcel import land
 from ._plan import Plan
 from ._reduce import Rebuilt, detached, fragile, reduce
 from ._snapshot import Snapshot
@@ -59,8 +60,3 @@ def arrive(loop: str, snapshot: Snapshot | None) -> Any:
 
     _child.begin(Plan(snapshot))
     return getattr(_worker, loop)
-
-
-def land(cpu: Tensor, index: int) -> Tensor:
-    """In the worker: data on its device, or on the shadow of it."""
-    return cpu.to(f"cuda:{index}")

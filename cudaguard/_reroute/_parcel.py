@@ -120,3 +120,14 @@ def on_cpu(tensors: list[Tensor]) -> list[Tensor]:
     for tensor in plain:
         tag(tensor.untyped_storage(), None)  # torch keeps one Python object a storage, and somebody may have asked the shadow for it
     return _memory.moved(plain, Tensor.cpu) if any(tensor.is_cuda for tensor in plain) else plain
+
+
+def by_value(tensor: Tensor) -> Any:
+    """How to pickle a shadow by itself: the CPU data, moved to its device where it is unpickled."""
+    made = reduce(tensor, lambda part: (land, (on_cpu([part])[0], part.device.index)) if part.is_cuda else NotImplemented)
+    return made if made is not NotImplemented else (land, (on_cpu([tensor])[0], tensor.device.index))
+
+
+def land(cpu: Tensor, index: int) -> Tensor:
+    """In the process that unpickles it: data on its device, or on the shadow of it."""
+    return cpu.to(f"cuda:{index}")

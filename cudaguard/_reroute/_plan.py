@@ -62,6 +62,8 @@ def prepare(loader: Any) -> Plan:
     """Look at what the workers will need. Wakes nothing: if CUDA is down, the workers are healthy and need nothing."""
     if _notice.bad() is not None or not _notice.woken():
         return Plan(None)
+    from .._shadow import _parts  # noqa: F401  # loaded once here, not in every worker
+
     found = _search(loader) if torch.cuda.is_initialized() or _notice.journal().steps else []
     plan = Plan(_snapshot.take(), found)
     plan.refusal = _copies.refusal(found)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .._shadow import Policy
+from ._parcel import by_value
 from ._snapshot import Snapshot
 
 
@@ -32,6 +33,11 @@ class Rerouted(Policy):
     def held(self, call: str) -> None:
         """Data that the parent copied for this worker is used for the first time."""
         self._noted("inherited-tensor")
+
+    @staticmethod
+    def reduce(tensor: torch.Tensor) -> Any:
+        """A tensor that the worker sends elsewhere than in an output goes as CPU data: there is no GPU memory to send a handle of."""
+        return by_value(tensor)
 
     def kernel(self, call: str) -> bool:
         """An operator that has no CPU kernel is refused: moving data cannot stand in for it."""

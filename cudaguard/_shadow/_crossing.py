@@ -88,6 +88,8 @@ def _reduce(tensor: Any) -> Any:
     settle()
     if tensor._era != state.era:
         waken(tensor, "torch.multiprocessing.reductions.reduce_tensor")
+    if state.policy.reduce is not None:
+        return state.policy.reduce(tensor)
     function, args = reductions.reduce_tensor(tensor)
     return function, _plainly(args)
 

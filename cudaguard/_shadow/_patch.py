@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
 _before: dict[tuple[int, str], Any] = {}
 _MISSING = object()
+replaced: dict[int, tuple[Any, Any]] = {}  # by id: a function or class that stands no more where it stood, and what stands there now
 
 
 def put(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
@@ -16,6 +18,8 @@ def put(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
     if had is _MISSING and not create:
         return
     _before.setdefault((id(owner), name), had)
+    if callable(had) and isinstance(owner, types.ModuleType):
+        replaced[id(had)] = had, value
     setattr(owner, name, value)
 
 

@@ -7,6 +7,7 @@ rules of a driver, a rerouted worker with its own.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,6 +53,8 @@ class Properties:
 
 class Policy:
     """N devices, always ready. Subclasses say what a touch costs."""
+
+    reduce: Callable[[torch.Tensor], Any] | None = None  # how a tensor crosses to another process, if not by an IPC handle
 
     def __init__(self, count: int) -> None:
         self.count = count  # devices that may be named

@@ -22,9 +22,12 @@ from ..errors import CudaInitError
 from . import _notice, _refuse
 from ._patch import Patches
 
-# Whose exec_module runs all modules that are files: Python's (also from a zip), and C's.
-LOADERS = ("_LoaderBasics", "ExtensionFileLoader")
-IMPORTLIB = "_frozen_importlib_external"
+# Whose exec_module runs all modules that are files: Python's (also from a zip), C's, and pytest's tests and conftest files.
+LOADERS = (
+    ("_frozen_importlib_external", "_LoaderBasics"),
+    ("_frozen_importlib_external", "ExtensionFileLoader"),
+    ("_pytest.assertion.rewrite", "AssertionRewritingHook"),
+)
 INSIDE = (STANDARD, GUARD)
 
 
@@ -132,9 +135,10 @@ _made = Patches()  # not with the others: these go in before torch is there
 def install() -> None:
     """Watch imports from now on."""
     if not _made.names():
-        for name in LOADERS:
-            kind = getattr(sys.modules[IMPORTLIB], name)
-            _made.put(kind, "exec_module", _watching(kind.exec_module))
+        for module, name in LOADERS:
+            kind = getattr(sys.modules.get(module), name, None)
+            if hasattr(kind, "exec_module"):
+                _made.put(kind, "exec_module", _watching(kind.exec_module))
 
 
 def uninstall() -> None:

@@ -132,10 +132,9 @@ class Status:
         """Labels and values."""
         config, found = _config.current(), _findings.report().findings
         grave = sum(finding["severity"] != "note" for finding in found)
-        device = "simulated" if _driver.simulated() else "real, if there is one"
         return [
             ("mode", config.mode),
-            ("GPU", device),
+            ("GPU", _device()),
             ("CUDA", _woke()),
             ("children", "forked from now on may use CUDA" if _findings.fork_safe() else "forked from now on cannot use CUDA"),
             ("findings", f"{grave} (see cudaguard.report())" if grave else "none"),
@@ -150,6 +149,13 @@ class Status:
             f"<tr>{_cell(label, 'opacity:.65;text-align:left')}{_cell(escape(value), 'text-align:left')}</tr>" for label, value in self.rows()
         )
         return f'<div><b>cudaguard</b><table style="margin:.3em 0">{cells}</table></div>'
+
+
+def _device() -> str:
+    if _driver.simulated():
+        return "simulated"
+    wanted = _config.environ().get("CUDAGUARD_SIMULATE", "0") != "0" and "torch" not in sys.modules
+    return "simulated from the import of torch on, if there is no real one" if wanted else "real, if there is one"
 
 
 def _woke() -> str:

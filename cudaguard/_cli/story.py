@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from .. import _places, _text
 from .._text import MAKERS
@@ -21,6 +22,7 @@ FAR = {
 }
 MADE = {"fork": "forked", "spawn": "spawned", "forkserver": "by server"}
 LOADERS = ("dataloader", "stateful-dataloader")
+CELLS = "/IPython/core/interactiveshell.py"
 Row = tuple[float, list[str]]
 
 
@@ -63,12 +65,19 @@ def _unseen(step: Step, frames: bool) -> list[str]:
 
 def _chain(site: Site, frames: bool) -> list[str]:
     """The calls and imports that led there, outermost first."""
-    stack = [frame for frame in site.get("stack") or [] if frames or _matters(frame["file"])]
+    whole = site.get("stack") or []
+    stack = whole if frames else [frame for frame in _below(whole) if _matters(frame["file"])]
     if len(stack) < 2:
         return []
     rows = [(f"{_file(frame['file'])}:{frame['line']}", _line(frame["file"], frame["line"])) for frame in stack]
     width = min(max(len(place) for place, _ in rows), 44)
     return ["  by way of", *(f"      {place:<{width}}  {_text._cut(code)}".rstrip() for place, code in rows)]
+
+
+def _below(stack: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a notebook's cell called, without what runs cells."""
+    last = max((i for i, frame in enumerate(stack) if frame["file"].replace(os.sep, "/").endswith(CELLS)), default=-1)
+    return stack[last + 1 :]
 
 
 def _file(file: str) -> str:

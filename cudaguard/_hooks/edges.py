@@ -49,7 +49,10 @@ class ExplainedException(ExceptionWrapper):
         assert explained is not None  # torch's reraise never returns
         error = type(explained)(str(explained), explained.finding)
         _received(error)
-        raise error from RemoteTraceback(f"{self.where}:\n{self.exc_msg}")
+        try:
+            raise error from RemoteTraceback(f"{self.where}:\n{self.exc_msg}")
+        finally:
+            del error  # its traceback holds this frame: a ring would keep the iterator alive, for the next loader's workers to complain of
 
 
 class _AnyWrapper(type):

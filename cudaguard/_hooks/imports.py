@@ -136,8 +136,8 @@ def install() -> None:
     """Watch imports from now on."""
     if not _made.names():
         for module, name in LOADERS:
-            kind = getattr(sys.modules.get(module), name, None)
-            if hasattr(kind, "exec_module"):
+            kind: Any = getattr(sys.modules.get(module), name, None)
+            if kind is not None and hasattr(kind, "exec_module"):
                 _made.put(kind, "exec_module", _watching(kind.exec_module))
 
 

@@ -153,7 +153,8 @@ def _under_torch(file: str) -> bool:
 def _installed() -> tuple[str, ...]:
     """Folders of installed packages that are not called site-packages. sysconfig and site are loaded only if they already are."""
     site, config = sys.modules.get("site"), sys.modules.get("sysconfig")
-    folders = [config.get_path(name) for name in ("purelib", "platlib")] if config else []
+    get_path = getattr(config, "get_path", None)  # missing while sysconfig itself is being imported
+    folders = [get_path(name) for name in ("purelib", "platlib")] if get_path else []
     folders += [site.USER_SITE] if site and isinstance(site.USER_SITE, str) else []
     return tuple(folder + os.sep for folder in folders if folder)
 

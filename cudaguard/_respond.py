@@ -72,7 +72,10 @@ def _unpicklable() -> str:
     if worker is not None:
         return _culprit.unpicklable(worker.dataset, "dataset")
     process = getattr(sys.modules.get("multiprocessing.process"), "_current_process", None)
-    return _culprit.unpicklable(getattr(process, "_args", ()), "args")
+    code = getattr(getattr(process, "_target", None), "__code__", None)
+    # A pool's or an executor's own target carries its queues: they travel by other ways, and are not the user's to mend.
+    ours = code is not None and _places.kind(code.co_filename) == _places.USER
+    return _culprit.unpicklable(process._args, "args") if process is not None and ours else ""
 
 
 def _now() -> str:

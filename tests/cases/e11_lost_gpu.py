@@ -1,15 +1,16 @@
 """Something else woke the driver; in the worker is_available() is False and the CPU is taken quietly.
 
 needs: torch
-tier: P1
+tier: P3
 start: fork
 maker: dataloader
 error-mode: warn
 reroute-mode: ok
 advice: cpu-worker move-in-parent late-init spawn-context
 slug: lost-gpu
-sim: yes
+sim: no
 """
+import ctypes
 import warnings
 
 import torch
@@ -28,7 +29,7 @@ class Choosing(Dataset):
 
 
 if __name__ == "__main__":
-    side = torch.cuda.Stream()  # @init
+    ctypes.CDLL("libcuda.so.1").cuInit(0)  # @init
     loader = DataLoader(Choosing(), num_workers=1, multiprocessing_context="fork", timeout=20)
     for batch in loader:  # @fork
         assert batch.shape == (1, 2)

@@ -7,6 +7,7 @@ torch.get_device_module breaks torch.compile(fullgraph=True). What is not here i
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,10 +32,23 @@ _inside = threading.local()
 def install(patches: Patches) -> None:
     """Watch the doors that are functions, and the constructor of CUDA streams."""
     for module, name in DOORS:
-        patches.wrap(module, name, door)
+        watch(patches, module, name)
     stream = getattr(_notice.module("torch.cuda"), "Stream", None)
     if stream is not None and "__new__" in vars(stream):
         patches.put_static(stream, "__new__", door(stream.__new__))
+
+
+def watch(patches: Patches, module: str, name: str, call: str = "") -> None:
+    """Replace a function where users look it up, and in the module it is defined in: else it would no longer pickle."""
+    original = getattr(sys.modules[module], name, None)
+    if original is None or isinstance(original, type):
+        patches.unwatched.append(f"{module}.{name}")
+        return
+    watched = door(original, call)
+    home = sys.modules.get(getattr(original, "__module__", None) or "")
+    for holder in {id(holder): holder for holder in (sys.modules[module], home)}.values():
+        if getattr(holder, name, None) is original:
+            patches.put(holder, name, watched)
 
 
 def door(original: Callable[..., Any], call: str = "") -> Callable[..., Any]:

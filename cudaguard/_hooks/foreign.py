@@ -1,6 +1,6 @@
 """Where other CUDA libraries wake the driver, so that the origin is the line that called them.
 
-Python functions, and methods of classes written in Python. A function is replaced in its own module too, or it would no longer pickle.
+Python functions, and methods of classes written in Python.
 NVML (pynvml) is not here: it asks the kernel's module, and wakes nothing. What C code does at other calls lies between two probes.
 """
 
@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from ._patch import Patches
-from .doors import door
+from .doors import door, watch
 
 # Functions that users call, named as they write them.
 CALLS = {
@@ -44,25 +44,13 @@ MODULES = (*CALLS, *GATES)
 def install(patches: Patches, module: str) -> None:
     """Watch the entries of one module, which is loaded."""
     for name in CALLS.get(module, "").split():
-        _function(patches, module, name, f"{module}.{name}")
+        watch(patches, module, name, f"{module}.{name}")
     for path in GATES.get(module, "").split():
         owner, _, name = path.rpartition(".")
         if owner:
             _method(patches, module, owner, name)
         else:
-            _function(patches, module, name, "")
-
-
-def _function(patches: Patches, module: str, name: str, call: str) -> None:
-    original = getattr(sys.modules[module], name, None)
-    if original is None or isinstance(original, type):
-        patches.unwatched.append(f"{module}.{name}")
-        return
-    watched = door(original, call)
-    home = sys.modules.get(getattr(original, "__module__", None) or "")
-    for holder in {id(m): m for m in (sys.modules[module], home)}.values():
-        if getattr(holder, name, None) is original:
-            patches.put(holder, name, watched)
+            watch(patches, module, name)
 
 
 def _method(patches: Patches, module: str, owner: str, name: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from conftest import Session
+
+Session = Callable[..., pytest.RunResult]
 
 COLLECTING = """
     import torch

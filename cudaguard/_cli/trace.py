@@ -8,12 +8,10 @@ import os
 import sys
 from typing import Any
 
-from .. import _config
+from .. import _config, _hooks
 from . import blocks, program, story, watched
 from .history import History, read
 from .watched import Outcome
-
-DEEP = "_CUDAGUARD_DEEP"
 
 
 class Trace:
@@ -39,7 +37,7 @@ class Trace:
         """Run the program, tell the story, leave as the program did."""
         program.check(args.program)
         options = {"mode": "record", **({"trace": args.trace} if args.trace else {})}
-        outcome = watched.watch(args.program, options, {DEEP: "1"} if args.deep else {})
+        outcome = watched.watch(args.program, options, {_hooks.DEEP: "1"} if args.deep else {})
         history = read(outcome)
         if args.json:
             print(json.dumps(as_dict(args.program, outcome, history)), flush=True)
@@ -53,9 +51,15 @@ def text(words: list[str], outcome: Outcome, history: History, frames: bool) -> 
     """The story, between a line that says whose it is and one that says how it ended."""
     if _config.forced_off(os.environ):
         return "cudaguard: nothing was watched: CUDAGUARD=off is set"
-    return (
-        f"\ncudaguard trace: {blocks.title(words)}\n\n{story.tell(history, frames)}\n\nThe program {_ended(outcome)} after {outcome.seconds:.2f} s."
-    )
+    end = f"The program {_ended(outcome)} after {outcome.seconds:.2f} s.{_deep(outcome)}"
+    return f"\ncudaguard trace: {blocks.title(words)}\n\n{story.tell(history, frames)}\n\n{end}"
+
+
+def _deep(outcome: Outcome) -> str:
+    """What --deep cost."""
+    costs = [event["args"] for event in outcome.events if event["name"] == "deep"]
+    lines, seconds = sum(cost["lines"] for cost in costs), sum(cost["seconds"] for cost in costs)
+    return f"\n--deep asked the driver at {lines:,} lines, which took about {seconds:.2f} s." if costs else ""
 
 
 def _ended(outcome: Outcome) -> str:

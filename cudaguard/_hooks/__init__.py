@@ -59,6 +59,7 @@ def _backend(module: str) -> None:
     backends.install(patches, module)
 
 
+DEEP = "_CUDAGUARD_DEEP"  # set by `trace --deep`
 # What `check` and `run --inline-workers` change, only where their variables say so.
 TRIED = {"_CUDAGUARD_STEPS", "_CUDAGUARD_INLINE", "_CUDAGUARD_START_METHOD"}
 TRIALS = (  # trigger, needed (a name of its own: a room is known by it), the module that is changed
@@ -107,6 +108,15 @@ def install() -> None:
         ):  # wrapt forgets no hook: a block that arms the guard a thousand times must not add to them
             _waiting.add(needed)
             when_imported(trigger)(functools.partial(_guarded, needed, room))
+    if DEEP in os.environ:
+        _deepen()
+
+
+@_respond.safe(None)
+def _deepen() -> None:
+    from .. import _deep
+
+    _deep.start()
 
 
 def _guarded(needed: str, room: Callable[[], None], _module: object) -> None:

@@ -27,7 +27,7 @@ ROWS = (
 )
 PURE = {"_advice": {"__future__", "ast", "os", "collections.abc", "typing"}, "_makers": {"__future__"}, "_verdict": {"__future__", "typing"}}
 # Not on the line: the front doors, and what pretends or moves.
-BESIDE = {"_notebook", "__init__", "__main__", "_forbid", "_cli", "_site", "_simulate", "_shadow", "_reroute", "collate"}
+BESIDE = {"_deep", "_notebook", "__init__", "__main__", "_forbid", "_cli", "_site", "_simulate", "_shadow", "_reroute", "collate"}
 ARMS = {"_activate"}  # changes what is in force, so nothing on the line may lean on it, even late
 
 

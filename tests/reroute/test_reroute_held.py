@@ -1,0 +1,163 @@
+"""GPU data that workers inherit or are sent: found wherever it is held, copied once, refused where it is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from rerouted import Ran
+
+HOLDERS = """
+    import functools, sys
+    from collections import deque
+    from dataclasses import dataclass, field
+    import torch
+    from torch.utils.data import DataLoader, Dataset, Subset, ConcatDataset
+
+    def gpu(n): return torch.full((3,), float(n), device="cuda")
+
+    GLOBAL = None
+    TABLE = {}
+
+    class Slotted:
+        __slots__ = ("x",)
+
+    class Lazy:
+        asked = 0
+        @property
+        def x(self):
+            Lazy.asked += 1
+            raise AssertionError("a property was called")
+
+    class Data(Dataset):
+        shared = None
+        def __init__(self):
+            self.plain = gpu(1)
+            self.deep = {"a": [(gpu(2), {"b": deque([gpu(3)])})]}
+            self.net = torch.nn.Linear(3, 2).cuda()
+            self.net.register_buffer("buf", gpu(4))
+            hidden = gpu(5)
+            self.closure = lambda: hidden
+            self.partial = functools.partial(torch.add, gpu(6), alpha=1)
+            self.slotted = Slotted(); self.slotted.x = gpu(7)
+            self.method = Keeper().give
+            self.base = torch.arange(6.0, device="cuda")
+            self.view = self.base[2:5]
+            self.lazy = Lazy()
+            self.coo = torch.eye(3, device="cuda").to_sparse()
+            self.csr = torch.eye(3, device="cuda").to_sparse_csr()
+            self.leaf = gpu(9).requires_grad_()
+            self.generator = torch.Generator("cuda").manual_seed(3)
+        def __len__(self): return 2
+        def __getitem__(self, i):
+            out = {
+                "plain": self.plain, "deep": self.deep["a"][0][0], "deque": self.deep["a"][0][1]["b"][0],
+                "net": self.net(gpu(0)).detach(), "buf": self.net.buf, "closure": self.closure(), "partial": self.partial(gpu(0)),
+                "slot": self.slotted.x, "method": self.method(), "global": read_global(), "table": TABLE["t"], "class": self.shared,
+                "view": self.view, "base": self.base, "coo": self.coo.to_dense(), "csr": self.csr.to_dense(), "leaf": self.leaf.detach() * 2,
+            }
+            assert self.plain.is_cuda and self.net.weight.device.type == "cuda" and self.leaf.requires_grad
+            torch.rand(2, device="cuda", generator=self.generator)
+            self.view[0] = 50.0
+            assert self.base[2].item() == 50.0, "the view lost its base"
+            self.view[0] = 2.0
+            return out
+
+    class Keeper:
+        def __init__(self): self.kept = gpu(8)
+        def give(self): return self.kept
+
+    def read_global():
+        def inner(): return GLOBAL
+        return inner()
+
+    def first(items): return items[0]
+
+    def clean(value): return {k: v.detach().cpu().clone() for k, v in value.items()}
+
+    if __name__ == "__main__":
+        GLOBAL = gpu(10); TABLE["t"] = gpu(11); Data.shared = gpu(12)
+        data = Data()
+        want = clean(data[0])
+        before = {k: (id(v), v.device, type(v), v.layout is torch.strided and v.data_ptr()) for k, v in vars(data).items() if isinstance(v, torch.Tensor)}
+"""
+
+
+def test_data_is_found_wherever_it_is_held(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        HOLDERS
+        + """
+        wrapped = ConcatDataset([Subset(data, [0, 1])])
+        for epoch in range(2):
+            got = list(DataLoader(wrapped, batch_size=1, num_workers=2, collate_fn=first, multiprocessing_context="fork", timeout=20))
+            assert len(got) == 2
+            for batch in got:
+                assert batch.keys() == want.keys()
+                for name, value in batch.items():
+                    assert value.device == torch.device("cuda", 0), (name, value.device)
+                    assert torch.allclose(value.cpu(), want[name], atol=1e-5), (name, value, want[name])
+        after = {k: (id(v), v.device, type(v), v.layout is torch.strided and v.data_ptr()) for k, v in vars(data).items() if isinstance(v, torch.Tensor)}
+        assert after == before, "the parent's own objects were changed"
+        assert Lazy.asked == 0
+        print("RESULT ok")
+        """
+    ).ok()
+    assert "RESULT ok" in ran.out
+
+
+def test_too_much_data_is_refused_with_its_path(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        """
+        import torch, cudaguard
+        from torch.utils.data import DataLoader, Dataset
+
+        class Big(Dataset):
+            def __init__(self): self.cache = {"images": torch.zeros(1000, device="cuda"), "small": torch.zeros(2, device="cuda")}
+            def __len__(self): return 2
+            def __getitem__(self, i): return self.cache["images"][i]
+
+        if __name__ == "__main__":
+            try:
+                iter(DataLoader(Big(), num_workers=1, multiprocessing_context="fork"))
+            except cudaguard.CudaForkError as error:
+                print(error)
+        """,
+        CUDAGUARD_COPY_LIMIT="1000",
+    ).ok()
+    assert "dataset.cache['images'] alone is 4.0 kB" in ran.out
+    assert "CUDAGUARD_COPY_LIMIT is 1.0 kB" in ran.out
+    assert ran.slugs() == ["inherited-tensor"]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_spawned_workers_get_cpu_copies_in_place_of_handles(reroute: Callable[..., Ran], method: str) -> None:
+    ran = reroute(
+        f"""
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+
+        class Held(Dataset):
+            def __init__(self):
+                self.base = torch.arange(8.0, device="cuda:1")
+                self.view = self.base[2:4]
+                self.net = torch.nn.Linear(2, 2).cuda()
+            def __len__(self): return 2
+            def __getitem__(self, i):
+                assert self.base.device == torch.device("cuda:1") and self.net.weight.is_cuda
+                self.view[0] = 40.0
+                assert self.base[2].item() == 40.0, "the view lost its base"
+                return self.base, self.net.weight.detach()
+
+        def first(items): return items[0]
+
+        if __name__ == "__main__":
+            data = Held()
+            for base, weight in DataLoader(data, batch_size=1, num_workers=2, collate_fn=first, multiprocessing_context="{method}", timeout=60):
+                assert base.device == torch.device("cuda:1") and weight.device == torch.device("cuda:0")
+                assert base.tolist() == [0, 1, 40, 3, 4, 5, 6, 7] and torch.equal(weight, data.net.weight.detach())
+            assert data.base.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+            print("RESULT ok")
+        """
+    ).ok()
+    assert "RESULT ok" in ran.out
+    assert "cuda-ipc" not in ran.slugs()

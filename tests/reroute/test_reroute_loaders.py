@@ -1,0 +1,226 @@
+"""Loaders of every form behave as without the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from rerouted import Ran
+
+ROWS = """
+    import os, sys, time
+    import torch, cudaguard
+    from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+    class Rows(Dataset):
+        def __init__(self, n=8): self.n = n
+        def __len__(self): return self.n
+        def __getitem__(self, i): return torch.full((2,), float(i)).cuda()  # here
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            info = torch.utils.data.get_worker_info()
+            yield from (torch.tensor([float(n)]).cuda() for n in range(info.id, 6, info.num_workers))
+
+    def load(data, **options):
+        return DataLoader(data, multiprocessing_context="fork", timeout=20, **options)
+
+    def values(batches):
+        batches = list(batches)
+        assert all(b.device == torch.device("cuda:0") for b in batches)
+        return sorted(x for b in batches for x in b.reshape(-1).tolist())
+
+    if __name__ == "__main__":
+        warm = torch.zeros(1, device="cuda")
+"""
+EIGHT = "sorted([float(i) for i in range(8)] * 2)"
+FORMS = {
+    "persistent": f"""
+        loader = load(Rows(), batch_size=2, num_workers=2, persistent_workers=True)
+        for epoch in range(3):
+            assert values(loader) == {EIGHT}
+    """,
+    "out of order": f"""
+        loader = load(Rows(), batch_size=2, num_workers=2, in_order=False)
+        assert values(loader) == {EIGHT}
+    """,
+    "iterable": """
+        assert values(load(Stream(), batch_size=2, num_workers=2)) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    """,
+    "no batches": f"""
+        assert values(load(Rows(), batch_size=None, num_workers=2)) == {EIGHT}
+    """,
+    "pinned": f"""
+        assert values(load(Rows(), batch_size=4, num_workers=2, pin_memory=True)) == {EIGHT}
+    """,
+    "two at once": f"""
+        one, two = load(Rows(), batch_size=2, num_workers=1), load(Rows(), batch_size=2, num_workers=1)
+        pairs = list(zip(one, two))
+        assert values(a for a, _ in pairs) == values(b for _, b in pairs) == {EIGHT}
+    """,
+    "early break": f"""
+        loader = load(Rows(40), batch_size=2, num_workers=2)
+        for batch in loader:
+            break
+        assert values([batch]) == [0.0, 0.0, 1.0, 1.0]
+    """,
+    "threads": f"""
+        import threading
+        class Threaded(Rows):
+            def __getitem__(self, i):
+                out = []
+                thread = threading.Thread(target=lambda: out.append(super(Threaded, self).__getitem__(i)))
+                thread.start(); thread.join()
+                return out[0]
+        assert values(load(Threaded(), batch_size=2, num_workers=1)) == {EIGHT}
+    """,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_loaders(reroute: Callable[..., Ran], form: str) -> None:
+    ran = reroute(ROWS + FORMS[form] + "\n        print('RESULT ok')\n").ok()
+    assert "RESULT ok" in ran.out
+    assert "rerouted" in ran.slugs()
+
+
+def test_an_error_of_the_dataset_is_the_datasets(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        ROWS
+        + """
+        class Bad(Rows):
+            def __getitem__(self, i):
+                x = super().__getitem__(i)
+                raise KeyError("mine")
+        try:
+            list(load(Bad(), num_workers=1))
+        except KeyError as error:
+            print("RESULT ok", "mine" in str(error))
+        """
+    ).ok()
+    assert "RESULT ok True" in ran.out
+
+
+def test_a_slow_worker_times_out(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        ROWS
+        + """
+        class Slow(Rows):
+            def __getitem__(self, i):
+                time.sleep(30)
+        try:
+            list(DataLoader(Slow(), num_workers=1, timeout=1, multiprocessing_context="fork"))
+        except RuntimeError as error:
+            print("RESULT ok", "timed out" in str(error))
+        """
+    ).ok()
+    assert "RESULT ok True" in ran.out
+
+
+def test_a_killed_worker_is_noticed(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        ROWS
+        + """
+        class Dying(Rows):
+            def __getitem__(self, i):
+                super().__getitem__(i)
+                os._exit(3)
+        try:
+            list(load(Dying(), num_workers=1))
+        except RuntimeError as error:
+            print("RESULT ok", "exited unexpectedly" in str(error))
+        """
+    ).ok()
+    assert "RESULT ok True" in ran.out
+
+
+def test_outputs_without_gpu_data_are_not_wrapped(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        ROWS
+        + """
+        from cudaguard._reroute import _parcel
+        made = []
+        original = _parcel.pack
+        _parcel.pack = lambda data: os._exit(9)  # a worker that packs would die of it
+        class Plain(Rows):
+            def __getitem__(self, i): return {"x": torch.full((2,), float(i)), "free": torch.cuda.mem_get_info()[0], "n": torch.cuda.device_count()}
+        batches = list(load(Plain(), batch_size=4, num_workers=2))
+        assert [b["x"][:, 0].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert batches[0]["n"].tolist() == [2] * 4
+        print("RESULT ok")
+        """
+    ).ok()
+    assert "RESULT ok" in ran.out
+    assert ran.slugs() == [] and ran.told() == []
+
+
+def test_each_line_is_told_once_and_counted(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(ROWS + "        assert values(load(Rows(), batch_size=2, num_workers=2)) == " + EIGHT + "\n").ok()
+    told = ran.told()
+    assert len(told) == 2, told
+    assert "program.py:8:" in told[0] and "batches of 16 B" in told[0] and "return torch.full((2,), float(i))`" in told[0]
+    assert told[1].endswith("program.py:8: 4 batches, 64 B in all")
+
+
+@pytest.mark.parametrize("mode", ["record", "warn", "error"])
+def test_one_loader_may_be_rerouted_in_any_mode(reroute: Callable[..., Ran], mode: str) -> None:
+    ran = reroute(
+        ROWS
+        + f"""
+        loader = load(Rows(), batch_size=2, num_workers=2)
+        assert cudaguard.reroute(loader) is loader
+        assert values(loader) == {EIGHT}
+        print("RESULT ok")
+        """,
+        mode=mode,
+    ).ok()
+    assert "RESULT ok" in ran.out
+    assert set(ran.slugs()) == {"rerouted"}
+
+
+def test_reroute_takes_loaders_only() -> None:
+    import cudaguard
+
+    with pytest.raises(TypeError, match="DataLoader"):
+        cudaguard.reroute([1, 2, 3])
+
+
+def test_names_imported_from_torch_are_rerouted_too(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        """
+        import torch
+        from torch import tensor, zeros
+        from torch.cuda import current_device
+        from torch.utils.data import DataLoader, Dataset
+
+        class Rows(Dataset):
+            def __len__(self): return 2
+            def __getitem__(self, i): return tensor([float(i)], device="cuda") + zeros(1, device="cuda"), current_device()
+
+        if __name__ == "__main__":
+            warm = zeros(1, device="cuda")
+            for x, device in DataLoader(Rows(), num_workers=1, multiprocessing_context="fork", timeout=20):
+                assert x.is_cuda and device.tolist() == [0]
+            print("RESULT ok")
+        """
+    ).ok()
+    assert "RESULT ok" in ran.out
+
+
+def test_pools_are_not_rerouted(reroute: Callable[..., Ran]) -> None:
+    ran = reroute(
+        """
+        import multiprocessing, torch, cudaguard
+
+        def job(i): return torch.ones(1).cuda().item()
+
+        if __name__ == "__main__":
+            warm = torch.zeros(1, device="cuda")
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                try:
+                    pool.map(job, [1])
+                except cudaguard.CudaForkError as error:
+                    print("RESULT ok", error.finding["slug"])
+        """
+    ).ok()
+    assert "RESULT ok fork-after-init" in ran.out

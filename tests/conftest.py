@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["pytester"]  # pytest takes it from the topmost conftest alone
+
 # Before any test module imports the guard: whoever runs the tests under it tests what they set here, not what a test asks for.
 for _name in [name for name in os.environ if name.startswith("CUDAGUARD")]:
     del os.environ[_name]

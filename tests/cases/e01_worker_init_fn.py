@@ -10,6 +10,7 @@ advice: cpu-worker move-in-parent
 rerouted: no
 sim: yes
 """
+
 import torch
 from torch.utils.data import DataLoader
 

@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: pool-spawn
 sim: yes
 """
+
 import multiprocessing as mp
 from concurrent.futures import ProcessPoolExecutor
 

@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: pool-spawn
 sim: yes
 """
+
 import torch
 from joblib import Parallel, delayed
 

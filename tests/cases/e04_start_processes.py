@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: spawn-context
 sim: yes
 """
+
 import torch
 import torch.multiprocessing as mp
 

@@ -10,6 +10,7 @@ advice: pool-spawn
 slug: inherited-tensor
 sim: yes
 """
+
 import multiprocessing as mp
 
 import torch

@@ -9,6 +9,7 @@ reroute-mode: ok
 advice: cpu-worker move-in-parent copy-dataset-to-cpu
 sim: yes
 """
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 

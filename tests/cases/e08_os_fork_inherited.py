@@ -10,6 +10,7 @@ advice: late-init
 slug: inherited-tensor
 sim: yes
 """
+
 import os
 import signal
 

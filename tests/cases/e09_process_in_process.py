@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: spawn-context
 sim: yes
 """
+
 import multiprocessing as mp
 
 import torch

@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: pool-spawn
 sim: yes
 """
+
 import multiprocessing as mp
 
 import torch

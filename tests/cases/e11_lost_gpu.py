@@ -10,6 +10,7 @@ advice: cpu-worker move-in-parent late-init spawn-context
 slug: lost-gpu
 sim: no
 """
+
 import ctypes
 import warnings
 

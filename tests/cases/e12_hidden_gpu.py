@@ -9,6 +9,7 @@ reroute-mode: silent
 advice: none
 sim: yes
 """
+
 import multiprocessing as mp
 import os
 

@@ -9,6 +9,7 @@ reroute-mode: silent
 advice: none
 sim: yes
 """
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 

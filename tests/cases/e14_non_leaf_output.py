@@ -11,6 +11,7 @@ slug: unsendable-output
 rerouted: no
 sim: yes
 """
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 

@@ -9,6 +9,7 @@ reroute-mode: ok
 advice: cpu-worker move-in-parent
 sim: yes
 """
+
 import threading
 
 import torch

@@ -9,6 +9,7 @@ reroute-mode: raise
 advice: nvml-check driver-import late-init
 sim: yes
 """
+
 import multiprocessing as mp
 import os
 import sys

@@ -10,6 +10,7 @@ advice: spawn-context
 slug: inherited-tensor
 sim: yes
 """
+
 import copy
 import multiprocessing as mp
 

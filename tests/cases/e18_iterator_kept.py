@@ -9,6 +9,7 @@ reroute-mode: ok
 advice: cpu-worker move-in-parent
 sim: yes
 """
+
 import torch
 from torch.utils.data import DataLoader
 

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
+
 from guarded import Program, run
 
 

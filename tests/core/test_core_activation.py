@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guarded import ROOT, Program, environment
 
 import cudaguard
 from cudaguard import _activate, _config
+from guarded import ROOT, Program, environment
 
 PACKAGES = os.path.dirname(os.path.dirname(pytest.__file__))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from guarded import environment
 
 PROGRAM = Path(__file__).with_name("fault_program.py")

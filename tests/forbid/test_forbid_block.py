@@ -7,10 +7,10 @@ import pickle
 from pathlib import Path
 
 import pytest
-from guarded import Program
 
 import cudaguard
 from cudaguard import CudaInitError
+from guarded import Program
 
 LINES = """
     import json, torch, cudaguard

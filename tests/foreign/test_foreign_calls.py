@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import standins
+
 from guarded import Program
 
 

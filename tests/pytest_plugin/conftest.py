@@ -12,7 +12,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 from guarded import environment
 
-pytest_plugins = ["pytester"]
 Session = Callable[..., pytest.RunResult]
 
 

@@ -23,6 +23,7 @@ from ._places import Frame, Site
 
 SAMPLE, LINES = "for i in range(2000):\n    i\n", 4000  # to measure with
 ROUNDS = 3
+EVERY = 1000  # lines
 SPARED = (_places.TORCH, _places.STANDARD, _places.GUARD)
 
 Trace = Callable[[FrameType, str, Any], Any]
@@ -30,7 +31,8 @@ Trace = Callable[[FrameType, str, Any], Any]
 _last: dict[int, tuple[CodeType, int]] = {}  # thread → the line that it is at; by number: a frame would keep its variables alive
 _asking = False
 _lines = 0
-_cost = 0.0  # seconds for a line
+_cost = 0.0  # seconds for a line, when nothing is loaded yet
+_asked: list[float] = []  # seconds for a question, now and then: it costs more once a library has to be looked for
 _stop: Callable[[], None]
 
 
@@ -63,17 +65,26 @@ def _forget() -> None:
     global _lines
     _lines = 0
     _last.clear()
+    _asked.clear()
 
 
 def _line(code: CodeType, number: int) -> None:
     """A line is about to run. If CUDA is up now, what ran until here woke it."""
     global _lines
     _lines += 1
+    if _lines % EVERY == 0:
+        _measure()
     thread = threading.get_ident()
     if _driver.up() and _asking:
         _found(*_last.get(thread, (code, number)))
     else:
         _last[thread] = code, number
+
+
+def _measure() -> None:
+    began = time.perf_counter()
+    _driver.up()
+    _asked.append(time.perf_counter() - began)
 
 
 def _left(frame: FrameType) -> None:
@@ -111,7 +122,8 @@ def _end() -> None:
     if _asking:
         _asking = False
         _stop()
-        _trace.noted("deep", {"lines": _lines, "seconds": round(_lines * _cost, 6)})
+        question = sorted(_asked)[len(_asked) // 2] if _asked else 0.0  # the median: this process may have been held up in one
+        _trace.noted("deep", {"lines": _lines, "seconds": round(_lines * (_cost + question), 6)})
         _forget()
 
 

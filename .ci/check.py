@@ -1,8 +1,9 @@
-"""Run `python -m cudaguard check` on the case scripts, and compare its exit code and slugs with what their headers promise.
+"""Run `python -m cudaguard check` and `trace` on the case scripts, and compare what they say with what their headers and marks promise.
 
-    check.py PYTHON FOLDER…    every case marked `sim: yes` that needs nothing which is missing
+    check.py COMMAND PYTHON FOLDER…    every case marked `sim: yes` that needs nothing which is missing
 
-Cases with error-mode raise, note or warn must give 1 and one of the header's slugs; silent ones 0, or 3 where stock PyTorch fails too.
+check: cases with error-mode raise, note or warn must give 1 and one of the header's slugs; silent ones 0, or 3 where stock PyTorch fails too.
+trace: who asked for CUDA first must be a line marked `# @init`, or be bracketed by two lines around it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ def missing(python: str, needs: str) -> str:
     return subprocess.run([python, "-c", FIND, *needs.replace(",", " ").split()], capture_output=True, text=True).stdout.strip()
 
 
-def complaint(python: str, path: Path) -> str:
+def run(python: str, path: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("CUDAGUARD")}
+    command = [python, "-m", "cudaguard", *words, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, env={**environ, **variables}, cwd=path.parent, timeout=300)
+
+
+def check(python: str, path: Path) -> str:
     """What is wrong with check's answer for a case, "" if nothing is."""
     head = header(path)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("CUDAGUARD")}
-    words = [python, "-m", "cudaguard", "check", "--format", "json", "--timeout", "120", str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environ, cwd=path.parent)
+    done = run(python, path, "check", "--format", "json", "--timeout", "120")
     wanted = (1,) if head["error-mode"] in LOUD else (0, 3) if head.get("stock") == "fails" else (0,)
     if done.returncode not in wanted:
         return f"exit {done.returncode}, not {wanted[0]}: {done.stderr.strip()[-300:]}"
@@ -41,14 +46,28 @@ def complaint(python: str, path: Path) -> str:
     return "" if wanted != (1,) or not promised or slugs & promised else f"found {slugs}, not {promised}"
 
 
-def main(python: str, *folders: str) -> int:
+def trace(python: str, path: Path) -> str:
+    """What is wrong with trace's answer for a case."""
+    marked = [number for number, line in enumerate(path.read_text().splitlines(), 1) if re.search(r"#.*@init\b", line)]
+    if not marked:
+        return ""
+    done = run(python, path, "trace", "--json", CUDAGUARD_SIMULATE="2")
+    first = json.loads(done.stdout.splitlines()[-1])["first"]
+    sites = [first["site"], *first["between"]] if first else []
+    lines = sorted(site["line"] for site in sites if Path(site["file"]).name == path.name)
+    right = any(lines and lines[0] <= mark <= lines[-1] + 3 for mark in marked)  # a marked call may take some lines
+    return "" if right else f"lines {lines}, not {marked}"
+
+
+def main(command: str, python: str, *folders: str) -> int:
     paths = sorted(path for folder in folders for path in Path(folder).resolve().glob("*.py") if header(path).get("sim") == "yes")
-    run = [path for path in paths if not missing(python, header(path).get("needs", ""))]
+    whole = [path for path in paths if not missing(python, header(path).get("needs", ""))]
+    judge = {"check": check, "trace": trace}[command]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        wrong = {path: words for path, words in zip(run, pool.map(lambda path: complaint(python, path), run), strict=True) if words}
+        wrong = {path: words for path, words in zip(whole, pool.map(lambda path: judge(python, path), whole), strict=True) if words}
     print(*(f"{path.stem}: {words}" for path, words in wrong.items()), sep="\n")
-    print(f"check: {len(run) - len(wrong)} of {len(run)} cases right, {len(paths) - len(run)} left out for what they need")
-    return 1 if wrong or not run else 0
+    print(f"{command}: {len(whole) - len(wrong)} of {len(whole)} cases right, {len(paths) - len(whole)} left out for what they need")
+    return 1 if wrong or not whole else 0
 
 
 if __name__ == "__main__":

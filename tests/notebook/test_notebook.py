@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import nbformat
+
+STORY = Path(__file__).resolve().parents[2] / "examples" / "story.ipynb"
+
 DATA = """\
 import torch
 from torch.utils.data import DataLoader
@@ -105,3 +111,14 @@ def test_trace_tells_of_one_cell(run):
 def test_off_wins(run):
     told = run("%load_ext cudaguard", "%cudaguard error", CUDAGUARD="off")
     assert "mode      off" in told.text(1)
+
+
+def test_the_example_tells_its_story(run):
+    notebook = nbformat.read(STORY, 4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    told = run(*(cell.source for cell in notebook.cells if cell.cell_type == "code"))
+    assert "In [3], line 2" in told.text(2)
+    assert "touched     In [2], line 11" in told.text(3)
+    assert "fork-after-init" in told.html(4)
+    # Nothing else, as of workers that complain of the first loader's: it must be gone by then.
+    assert told.text(5) == "torch.Size([4, 1]) cuda:0\n" * 2

@@ -49,7 +49,8 @@ The error names three places, in the order in which they happened: the line that
 that touched CUDA in the child. Read them in that order: the first and the last belong to different processes.
 
 If the first one says that it was not seen, cudaguard came on after CUDA had started. Put `import cudaguard` at the very top of the program,
-or start the program with `python -m cudaguard script.py`. From inside a program, cudaguard.origin() tells who started CUDA so far, and
+or start the program with `python -m cudaguard script.py`. `python -m cudaguard trace script.py` tells the whole order, with every import
+and every process. From inside a program, cudaguard.origin() tells who started CUDA so far, and
 cudaguard.fork_safe() whether a child forked now could use it.
 """
 

@@ -13,7 +13,7 @@ import torch
 
 from .._shadow import place_of
 from .._shadow._classes import base_of, hold
-from .._shadow._random import make as make_generator
+from .._shadow._generators import make as make_generator
 from . import _copies
 from ._copies import Copy
 from ._held import Held

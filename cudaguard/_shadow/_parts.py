@@ -8,11 +8,11 @@ from cudaguard._shadow import (
     _compat,
     _crossing,
     _factories,
+    _generators,
     _legacy,
     _moves,
     _nested,
     _ops,
-    _random,
     _runtime,
     _setup,
     _storage,
@@ -21,7 +21,7 @@ from cudaguard._shadow import (
 
 # The tables first, then what makes tensors; torch.device last, since the others want the real class.
 PARTS = (
-    _setup, _crossing, _moves, _storage, _random, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
+    _setup, _crossing, _moves, _storage, _generators, _factories, _legacy, _nested, _autograd, _autocast, _transforms, _ops, _runtime, _compat
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _memory, _random, _streams
+from cudaguard._shadow import _generators, _memory, _streams
 from cudaguard._shadow._devices import Device, check, cuda_index
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import put
@@ -33,7 +33,7 @@ def arch_flags() -> str | None:
 def init() -> None:
     settle()
     state.policy.start()
-    _random.seed_defaults()
+    _generators.seed_defaults()
     put(torch.cuda, "_get_device_properties", properties, create=True)
 
 

@@ -19,9 +19,9 @@ def moved(tensors: Sequence[Tensor], move: Move) -> list[Tensor]:
 
 
 def _alone(tensors: Sequence[Tensor]) -> list[bool]:
-    """Whether a tensor is the only one on its storage."""
+    """Whether a tensor is the only one on its storage, and no element of it is there twice (pinning and copying refuse those)."""
     counts = collections.Counter(key(tensor) for tensor in tensors)
-    return [counts[key(tensor)] == 1 for tensor in tensors]
+    return [counts[key(tensor)] == 1 and not torch._debug_has_internal_overlap(tensor) for tensor in tensors]
 
 
 def key(tensor: Tensor) -> int:

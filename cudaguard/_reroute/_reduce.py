@@ -36,9 +36,12 @@ def reduce(tensor: Tensor, leaf: Leaf) -> Any:
 
 
 def fragile(tensor: Tensor) -> bool:
-    """Whether PyTorch's own way of sending loses something of a tensor, or refuses it: gradients of nested ones, bits, quantisers."""
+    """Whether PyTorch's own way of sending loses something of a tensor, or refuses it.
+
+    Gradients of strided nested ones; pinning of jagged ones with gaps or turned axes; conjugate and negative bits; quantisers.
+    """
     if tensor.is_nested:
-        return tensor.layout is torch.strided and tensor.requires_grad and tensor.is_leaf
+        return tensor.requires_grad and tensor.is_leaf if tensor.layout is torch.strided else not tensor.is_contiguous()
     return tensor.is_quantized or tensor.layout is torch.strided and (tensor.is_conj() or tensor.is_neg())
 
 
@@ -136,7 +139,7 @@ def placed(plain: Tensor, like: Tensor) -> Tensor:
 
 def rebuild_nested(buffer: Tensor, sizes: Tensor, strides: Tensor, offsets: Tensor) -> Tensor:
     """A strided nested tensor over a buffer on any device; the rest stays on the CPU."""
-    return torch._nested_view_from_buffer_copy(buffer, sizes, strides, offsets)
+    return torch._nested_view_from_buffer(buffer, sizes, strides, offsets)  # not the copy: it would be in ordinary memory where the buffer is pinned
 
 
 def rebuild_sparse(indices: Tensor, values: Tensor, shape: tuple[int, ...], coalesced: bool) -> Tensor:

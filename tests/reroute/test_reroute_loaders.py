@@ -158,8 +158,8 @@ def test_each_line_is_told_once_and_counted(reroute: Callable[..., Ran]) -> None
     ran = reroute(ROWS + "        assert values(load(Rows(), batch_size=2, num_workers=2)) == " + EIGHT + "\n").ok()
     told = ran.told()
     assert len(told) == 2, told
-    assert "program.py:8:" in told[0] and "batches of 16 B" in told[0] and "return torch.full((2,), float(i))`" in told[0]
-    assert told[1].endswith("program.py:8: 4 batches, 64 B in all")
+    assert "program.py:9:" in told[0] and "batches of 16 B" in told[0] and "return torch.full((2,), float(i))`" in told[0]
+    assert told[1].endswith("program.py:9: 4 batches, 64 B in all")
 
 
 @pytest.mark.parametrize("mode", ["record", "warn", "error"])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
 
+MAIN, SERVER = "main process", "multiprocessing.forkserver"
 SHORTEST = 2  # microseconds; an arrow's end lies in between
 METHODS = {"fork": "forked", "spawn": "spawned", "forkserver": "made by the fork server"}
 OF_MULTIPROCESSING = ("/multiprocessing/", "/multiprocess/", "/billiard/")
@@ -42,7 +43,7 @@ class Ticket(NamedTuple):
     place: dict[str, object]
 
 
-_role = "main process"
+_role = MAIN
 _script: str | None = None
 _begun: set[str] = set()  # files that have their first line; a forked child knows this from its parent
 _named: tuple[str, int] | None = None  # the file and process whose lane has its name
@@ -202,7 +203,8 @@ def _emit(*events: Event) -> None:
 
 def _lane() -> Event:
     # What differs comes first: a viewer cuts long names.
-    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{_role} ({_name()}, {os.getpid()})", "role": _role}}
+    role = "fork server" if _role == MAIN and any(SERVER in word for word in sys.orig_argv) else _role
+    return {**_event("process_name", "__metadata", "M"), "args": {"name": f"{role} ({_name()}, {os.getpid()})", "role": role}}
 
 
 def _append(path: str, events: list[Event]) -> None:

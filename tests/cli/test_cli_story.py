@@ -161,3 +161,23 @@ def test_a_command_line_that_is_wrong_is_one_line(cudaguard, words):
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.startswith("cudaguard: ")
+
+
+def test_a_fork_server_that_was_spoilt_by_its_preload_is_named(cudaguard, write):
+    write("warm.py", "import torch\nREADY = torch.cuda.is_available()\n")
+    write(
+        "server.py",
+        """
+        import multiprocessing, torch
+        def work(): pass
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(["warm"])
+            process = context.Process(target=work)
+            process.start(); process.join()
+        """,
+    )
+    told = cudaguard("trace", "--json", "server.py", env={**SIMULATED, "CUDAGUARD": "error"})
+    story = json.loads(told.stdout.splitlines()[-1])
+    assert (story["first"]["role"], os.path.basename(story["first"]["site"]["file"])) == ("fork server", "warm.py")
+    assert [(child["method"], child["safe"], child["site"]["line"]) for child in story["children"]] == [("forkserver", False, 8)]

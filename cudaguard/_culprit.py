@@ -15,6 +15,7 @@ from typing import Any
 BYTES = 64 << 20  # of pickled data, tensors and arrays not counted
 SECONDS = 1.0
 DEPTH = 12
+DATA = {"Tensor", "ndarray", "Generator", "StorageBase", "TypedStorage", "Stream", "Event", "_CudaStreamBase", "_CudaEventBase"}
 
 
 class _TooMuch(Exception):
@@ -82,8 +83,11 @@ def _pickles(obj: Any, deadline: float) -> bool:
 
 
 def _is_data(obj: Any) -> bool:
-    """Whether this is a tensor or an array: those travel by torch's own ways."""
-    return any(base.__name__ in {"Tensor", "ndarray"} and base.__module__.split(".")[0] in {"torch", "numpy"} for base in type(obj).__mro__)
+    """Whether this is a tensor, an array or another holder of device data: those travel by torch's own ways.
+
+    To pickle one would read the device, and in a bad child that can end the process: a CUDA generator's state does.
+    """
+    return any(base.__name__ in DATA and base.__module__.split(".")[0] in {"torch", "numpy"} for base in type(obj).__mro__)
 
 
 def _travels(obj: Any) -> bool:

@@ -99,9 +99,22 @@ def trimmed(trace: TracebackType | None) -> TracebackType | None:
 
 def line_here() -> Site:
     """The user's line alone, for places that are noted often and seldom shown."""
-    frames = list(_walk(sys._getframe(1)))[::-1] or [sys._getframe(1)]
-    frame = frames[_user([kind(f.f_code.co_filename) for f in frames])]
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, cell=cell(frame.f_code.co_filename))
+    return line_of(sys._getframe(1))
+
+
+def line_of(frame: FrameType) -> Site:
+    """The user's line on the stack of a frame: by the same rule as a whole site, without looking further than it must."""
+    library = other = None
+    step: FrameType | None = frame
+    while step is not None:
+        whose = kind(step.f_code.co_filename)
+        if whose == USER:
+            break
+        library = library or (step if whose == LIBRARY else None)
+        other = other or (step if whose != GUARD else None)
+        step = step.f_back
+    found = step or library or other or frame
+    return Site(found.f_code.co_filename, found.f_lineno, found.f_code.co_name, cell=cell(found.f_code.co_filename))
 
 
 def cell(file: str) -> str | None:

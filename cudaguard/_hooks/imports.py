@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import _calls, _driver, _journal, _places, _respond, _trace, _verdict
 from .._journal import DRIVER, Journal, Step
-from .._places import GUARD, STANDARD, Frame, Site
+from .._places import USER, Frame, Site
 from .._respond import safe
 from ..errors import CudaInitError
 from . import _notice, _refuse
@@ -28,7 +28,6 @@ LOADERS = (
     ("_frozen_importlib_external", "ExtensionFileLoader"),
     ("_pytest.assertion.rewrite", "AssertionRewritingHook"),
 )
-INSIDE = (STANDARD, GUARD)
 
 
 def _watching(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -74,11 +73,8 @@ def _begin() -> CudaInitError | None:
 
 
 def _line() -> Site:
-    """The line that imports, whoever's it is."""
-    frame = sys._getframe(4)  # past this function, its caller, the guard around that, and exec_module
-    while frame.f_back is not None and _places.kind(frame.f_code.co_filename) in INSIDE:
-        frame = frame.f_back
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    """The user's line that imports."""
+    return _places.line_of(sys._getframe(4))  # past this function, its caller, the guard around that, and exec_module
 
 
 @safe(None)
@@ -99,8 +95,10 @@ def _extension_step(book: Journal, module: Any) -> Step:
 
 
 def _body_step(book: Journal, began: Site | None, module: Any) -> Step:
-    """A line of this module's body, after the last import in it that left CUDA down."""
+    """A line of this module's body, after the last import in it that left CUDA down; a library's module is the line that imports it."""
     file = str(module.__file__)
+    if _places.kind(file) != USER:
+        return book.stepped(DRIVER, f"import {module.__name__}", _places.from_frames(_places.waiting(), book.cut()), None)
     down = book.down if book.down is not None and book.down is not began else Site(file, 1, "<module>")
     end = len(linecache.getlines(file)) or 1
     suspects = _suspects(file, down.line if down.file == file else 1)

@@ -20,7 +20,7 @@ from ._held import Held
 from ._reduce import Dispatchless
 
 Tensor = torch.Tensor
-Plain = torch._C.TensorBase
+Plain: Any = torch._C.TensorBase
 
 
 def adopt(copies: list[Copy]) -> None:
@@ -61,20 +61,20 @@ def _swap(held: Held, cpu: Tensor) -> None:
     cpu.requires_grad_(tensor.requires_grad)
     tensor.__class__ = base_of(type(tensor))
     try:
-        torch.utils.swap_tensors(tensor, cpu)
+        torch.utils.swap_tensors(tensor, cpu)  # type: ignore[no-untyped-call]
         hold(tensor, place)
     except RuntimeError:  # something else in C++ holds the tensor: put another one in its place
         _replace(held, hold(cpu, place))
 
 
-def _wrapper(tensor: Tensor) -> None:
+def _wrapper(tensor: Any) -> None:
     """A jagged tensor's parts are inherited tensors and have their data already; the wrapper around them is told that it is no GPU's."""
     values = getattr(tensor, "_values", None)
     kind = type(tensor)
     with Dispatchless():
-        if values is None or Plain.device.__get__(tensor).type == "cpu":  # type: ignore[attr-defined]
+        if values is None or Plain.device.__get__(tensor).type == "cpu":
             return
-        donor = kind(_plain(values), _plain(tensor._offsets), lengths=_plain(tensor._lengths), _ragged_idx=tensor._ragged_idx)  # type: ignore[attr-defined]
+        donor = kind(_plain(values), _plain(tensor._offsets), lengths=_plain(tensor._lengths), _ragged_idx=tensor._ragged_idx)
         Plain.data.__set__(tensor, donor)
 
 

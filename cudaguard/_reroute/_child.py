@@ -31,7 +31,7 @@ _begun = False
 def enter() -> None:
     """Called in a worker before its loop runs, if its loader is rerouted."""
     begin(_plan.current())
-    kind = torch.utils.data._DatasetKind
+    kind: Any = torch.utils.data._DatasetKind
     original = kind.create_fetcher
 
     def create_fetcher(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,9 @@ def _own(error: Exception) -> None:
 
 def _used() -> bool:
     """Whether anything can be on a GPU in this worker: a worker that stays on the CPU pays for this question alone."""
-    return notes.used if _begun and _notice.bad() is not None else torch.cuda.is_initialized() or _driver.up()
+    if _begun and _notice.bad() is not None:
+        return notes.used
+    return torch.cuda.is_initialized() or _driver.up()  # type: ignore[no-untyped-call]
 
 
 def _labelled(data: Any, parcel: Any) -> Any:

@@ -26,7 +26,7 @@ class Noted(Crossing):
         """What torch's pin thread calls."""
         from torch.utils.data._utils.pin_memory import pin_memory
 
-        return Noted(pin_memory(self.data, device), self.news)
+        return Noted(pin_memory(self.data, device), self.news)  # type: ignore[no-untyped-call]
 
     def delivered(self) -> Any:
         """Tell the news, and deliver what is inside."""
@@ -93,7 +93,8 @@ def line(finding: Finding, size: int) -> str:
         return ""
     kept = _advice.without_cuda(site.code)
     held = finding.advice and finding.advice[0].id == "copy-dataset-to-cpu"
-    fix = "keep that data on the CPU" if held else f"write `{kept.splitlines()[-1].strip()}` there" if kept and kept != site.code else "take the GPU out of that line"
+    kept = kept.splitlines()[-1].strip() if kept and kept != site.code else ""
+    fix = "keep that data on the CPU" if held else f"write `{kept}` there" if kept else "take the GPU out of that line"
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
     return f"cudaguard: rerouted {_text.place(site)}: `{site.code}` stays on the CPU in the worker; {batch}. For good: {fix}{move}"

@@ -180,5 +180,5 @@ def _users(item: Any) -> bool:
 
 def _by_user(module: Any) -> bool:
     """Whether a module is the user's own; a notebook's has no file."""
-    file = getattr(module, "__file__", None)
-    return getattr(module, "__name__", "") == "__main__" or bool(file) and _places.kind(file) == _places.USER
+    file: str = getattr(module, "__file__", None) or ""
+    return getattr(module, "__name__", "") == "__main__" or (bool(file) and _places.kind(file) == _places.USER)

@@ -34,7 +34,7 @@ def _view(tensor: Tensor, whole: dict[int, Tensor], move: Move) -> Tensor:
     address = key(tensor)
     if address not in whole:
         whole[address] = move(flat(tensor))
-    return view(whole[address], tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
+    return view(whole[address], tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
 
 def view(storage: Tensor, dtype: torch.dtype, shape: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:

@@ -14,6 +14,7 @@ from .._verdict import Finding, Touch
 from ..errors import CudaForkError
 from ._delivery import Place
 
+
 class Notes:
     """What one worker has noted. `now` are the lines of the batch in hand, `new` what the parent has not heard of yet."""
 

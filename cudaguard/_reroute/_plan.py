@@ -64,7 +64,7 @@ def prepare(loader: Any) -> Plan:
         return Plan(None)
     from .._shadow import _parts  # noqa: F401  # loaded once here, not in every worker
 
-    found = _search(loader) if torch.cuda.is_initialized() or _notice.journal().steps else []
+    found = _search(loader)
     plan = Plan(_snapshot.take(), found)
     plan.refusal = _copies.refusal(found)
     if plan.refusal is None and _method(loader) == "fork":

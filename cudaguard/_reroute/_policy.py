@@ -16,7 +16,7 @@ class Rerouted(Policy):
     """The parent's devices, always idle. Queries are answered from a snapshot, tensors that go to a device are noted."""
 
     def __init__(self, snapshot: Snapshot, noted: Callable[..., None], refuse: Callable[[str], BaseException]) -> None:
-        super().__init__(snapshot.count)
+        super().__init__(len(snapshot.properties))
         self._snapshot, self._noted, self._refuse = snapshot, noted, refuse
         self.set_current(snapshot.current)
 
@@ -28,7 +28,7 @@ class Rerouted(Policy):
     def initialise(self) -> None:
         """A question, or a tensor on its way: torch initialises, on the shadow."""
         if not torch.cuda._initialized:
-            torch.cuda._lazy_init()
+            torch.cuda._lazy_init()  # type: ignore[no-untyped-call]
 
     def held(self, call: str) -> None:
         """Data that the parent copied for this worker is used for the first time."""

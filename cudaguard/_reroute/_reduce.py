@@ -42,12 +42,12 @@ def fragile(tensor: Tensor) -> bool:
     """
     if tensor.is_nested:
         return tensor.requires_grad and tensor.is_leaf if tensor.layout is torch.strided else not tensor.is_contiguous()
-    return tensor.is_quantized or tensor.layout is torch.strided and (tensor.is_conj() or tensor.is_neg())
+    return tensor.is_quantized or (tensor.layout is torch.strided and (tensor.is_conj() or tensor.is_neg()))
 
 
 def wraps(tensor: Tensor) -> bool:
     """Whether a tensor is a Python wrapper around others, as jagged nested tensors are."""
-    base = base_of(type(tensor))
+    base: Any = base_of(type(tensor))
     return hasattr(base, "__tensor_flatten__") or base.__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
@@ -109,7 +109,7 @@ def _names(tensor: Tensor) -> Any:
 
 def _attributes(tensor: Tensor) -> Any:
     with Dispatchless():
-        return torch._utils._get_obj_state(tensor)
+        return torch._utils._get_obj_state(tensor)  # type: ignore[no-untyped-call]
 
 
 class Rebuilt:
@@ -125,7 +125,7 @@ class Rebuilt:
 def detached(tensor: Tensor) -> Tensor:
     """The same data as a plain tensor, where torch has it: on the CPU for a shadow, on the device for a real one."""
     with Dispatchless():
-        plain = tensor.detach()
+        plain: Any = tensor.detach()
         plain = plain.rename(None) if _names(plain) else plain
         return plain if type(plain) is Tensor else plain.as_subclass(Tensor)
 
@@ -165,7 +165,7 @@ def rebuild_bits(plain: Tensor, conjugate: bool, negative: bool) -> Tensor:
     return plain.conj() if conjugate else plain
 
 
-def rebuild_tensor(tensor: Tensor, kind: type, requires_grad: bool, names: Any, kept: Any) -> Tensor:
+def rebuild_tensor(tensor: Any, kind: Any, requires_grad: bool, names: Any, kept: Any) -> Any:
     """The class, names and attributes that a tensor was sent with."""
     if issubclass(kind, torch.nn.Parameter):
         tensor = torch.nn.Parameter(tensor, requires_grad)
@@ -174,5 +174,5 @@ def rebuild_tensor(tensor: Tensor, kind: type, requires_grad: bool, names: Any, 
     if names is not None:
         tensor = tensor.rename(*names)
     if kept:
-        torch._utils._set_obj_state(tensor, kept)
+        torch._utils._set_obj_state(tensor, kept)  # type: ignore[no-untyped-call]
     return tensor.requires_grad_(requires_grad) if tensor.requires_grad != requires_grad else tensor

@@ -21,11 +21,6 @@ class Snapshot(NamedTuple):
     current: int = 0
     arch: str | None = None
 
-    @property
-    def count(self) -> int:
-        """How many devices there are."""
-        return len(self.properties)
-
     def portable(self) -> Snapshot:
         """The same, in a form that pickles: torch's own objects do not."""
         return self._replace(properties=tuple(Copied(p) for p in self.properties))
@@ -35,16 +30,14 @@ def take() -> Snapshot:
     """Look now. In a child, the best that can be known there without a driver."""
     if state.installed:
         return _from_policy(state.policy)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return _from_torch()
     return _from_driver() if _driver.up() else _unknown(torch.cuda.device_count())
 
 
 def _from_policy(policy: Policy) -> Snapshot:
     devices = range(policy.count)
-    return Snapshot(
-        tuple(policy.properties(i) for i in devices), tuple(policy.memory(i) for i in devices), policy.current(), policy.arch_flags()
-    )
+    return Snapshot(tuple(policy.properties(i) for i in devices), tuple(policy.memory(i) for i in devices), policy.current(), policy.arch_flags())
 
 
 def _from_torch() -> Snapshot:
@@ -56,7 +49,7 @@ def _from_torch() -> Snapshot:
 
 def _memory(index: int, properties: Any) -> tuple[int, int]:
     """Asking for a device's free memory makes a context there, so only a device that has one is asked."""
-    if torch._C._cuda_hasPrimaryContext(index):
+    if torch._C._cuda_hasPrimaryContext(index):  # type: ignore[attr-defined]
         return torch.cuda.mem_get_info(index)
     return properties.total_memory, properties.total_memory
 
@@ -118,5 +111,3 @@ def _attribute(library: Any, device: Any, which: int) -> int:
 def _unknown(count: int) -> Snapshot:
     properties = tuple(Known(i, "CUDA device", (0, 0), 0, 0) for i in range(count))
     return Snapshot(properties, ((0, 0),) * count)
-
-

@@ -187,7 +187,8 @@ def main(method, pin):
     failed = 0
     for name, (make, check) in CASES.items():
         try:
-            loader = DataLoader(Samples(name), batch_size=1, num_workers=1, collate_fn=first, pin_memory=pin, timeout=20, multiprocessing_context=method)
+            options = {"num_workers": 1, "pin_memory": pin, "timeout": 60, "multiprocessing_context": method}
+            loader = DataLoader(Samples(name), batch_size=1, collate_fn=first, **options)
             for i, got in enumerate(loader):
                 want = make(i)
                 same(got, want)

@@ -30,7 +30,8 @@ def make(layout, kind, device, seed):
         return [made.transpose(1, 2)]
     if kind == "lengths" and layout is torch.jagged:
         values = torch.arange(14.0, device=device).view(7, 2) + seed
-        return [torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 2, 6, 7], device=device), lengths=torch.tensor([1, 3, 1], device=device))]
+        offsets, lengths = torch.tensor([0, 2, 6, 7], device=device), torch.tensor([1, 3, 1], device=device)
+        return [torch.nested.nested_tensor_from_jagged(values, offsets, lengths=lengths)]
     if kind == "shared offsets":
         return [made, made * 2]
     return [made.requires_grad_()] if kind == "requires grad" else [made]
@@ -77,7 +78,8 @@ def first(items):
 
 
 def run(method, pin, source, layout, device):
-    loader = DataLoader(source(layout, device), batch_size=1, num_workers=1, collate_fn=first, pin_memory=pin, timeout=20, multiprocessing_context=method)
+    options = {"num_workers": 1, "pin_memory": pin, "timeout": 60, "multiprocessing_context": method}
+    loader = DataLoader(source(layout, device), batch_size=1, collate_fn=first, **options)
     compared = 0
     for i, sample in enumerate(loader):
         want = make(layout, KINDS[i], "cpu", i)
@@ -99,7 +101,8 @@ def main(method, pin, times):
             try:
                 total += run(method, pin, source, layout, device)
             except BaseException as error:
-                print("FAILED", method, "pin" if pin else "plain", source.__name__, layout, device, f"{type(error).__name__}: {error}"[-3000:], flush=True)
+                names = (method, "pin" if pin else "plain", source.__name__, layout, device)
+                print("FAILED", *names, f"{type(error).__name__}: {error}"[-3000:], flush=True)
     want = times * 8 * (len(KINDS) + 1)
     print("RESULT ok" if total == want else "RESULT failed", total, "of", want)
     assert warm.device.type == "cuda"

@@ -73,13 +73,17 @@ HOLDERS = """
 
     def first(items): return items[0]
 
+    def look(data):
+        held = {k: v for k, v in vars(data).items() if isinstance(v, torch.Tensor)}
+        return {k: (id(v), v.device, type(v), v.layout is torch.strided and v.data_ptr()) for k, v in held.items()}
+
     def clean(value): return {k: v.detach().cpu().clone() for k, v in value.items()}
 
     if __name__ == "__main__":
         GLOBAL = gpu(10); TABLE["t"] = gpu(11); Data.shared = gpu(12)
         data = Data()
         want = clean(data[0])
-        before = {k: (id(v), v.device, type(v), v.layout is torch.strided and v.data_ptr()) for k, v in vars(data).items() if isinstance(v, torch.Tensor)}
+        before = look(data)
 """
 
 
@@ -96,8 +100,7 @@ def test_data_is_found_wherever_it_is_held(reroute: Callable[..., Ran]) -> None:
                 for name, value in batch.items():
                     assert value.device == torch.device("cuda", 0), (name, value.device)
                     assert torch.allclose(value.cpu(), want[name], atol=1e-5), (name, value, want[name])
-        after = {k: (id(v), v.device, type(v), v.layout is torch.strided and v.data_ptr()) for k, v in vars(data).items() if isinstance(v, torch.Tensor)}
-        assert after == before, "the parent's own objects were changed"
+        assert look(data) == before, "the parent's own objects were changed"
         assert Lazy.asked == 0
         print("RESULT ok")
         """

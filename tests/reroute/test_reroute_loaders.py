@@ -58,7 +58,7 @@ FORMS = {
         pairs = list(zip(one, two))
         assert values(a for a, _ in pairs) == values(b for _, b in pairs) == {EIGHT}
     """,
-    "early break": f"""
+    "early break": """
         loader = load(Rows(40), batch_size=2, num_workers=2)
         for batch in loader:
             break

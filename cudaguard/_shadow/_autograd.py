@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any
 
 import torch
 
-from cudaguard._shadow import _dispatch
+from cudaguard._shadow import _dispatch, _mixing
 from cudaguard._shadow._classes import Shadow, place_of, tag_all
-from cudaguard._shadow._mixing import leaves
+from cudaguard._shadow._mixing import elsewhere, leaves
 from cudaguard._shadow._patch import put, wrap
 
 _saved: Any = torch._C._FunctionBase.saved_tensors
@@ -22,11 +23,11 @@ def _place_among(values: Any) -> int | None:
 
 
 def _apply(original: Any) -> Any:
-    plain = original.__func__
+    """`original` is a class method still unbound: Python's own up to 2.13, C's from 2.14 on, which has no ``__func__``."""
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         place = _place_among((args, kwargs))
-        result = plain(cls, *args, **kwargs)
+        result = original.__get__(None, cls)(*args, **kwargs)
         if place is None:
             return result
         for leaf in leaves(result if isinstance(result, (list, tuple)) else (result,)):
@@ -73,10 +74,24 @@ def _grad(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[s
     return found
 
 
+def _checked(original: Any) -> Any:
+    """The gradients a user gives to ``backward`` and ``grad``: the engine compares their devices, and here both are CPU tensors."""
+
+    def _make_grads(outputs: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        for index, (output, grad) in enumerate(zip(outputs, grads, strict=False)):
+            if isinstance(output, torch.Tensor) and isinstance(grad, torch.Tensor) and elsewhere(grad, output):
+                raise RuntimeError(f"invalid gradient at index {index} - expected device {output.device} but got {grad.device}")
+        return original(outputs, grads, *args, **kwargs)
+
+    return _make_grads
+
+
 def install() -> None:
+    wrap(torch.autograd, "_make_grads", _checked)
+    _mixing.free.add(torch.autograd.backward)  # `_make_grads` checks it
     _dispatch.special[torch.autograd.grad] = _grad
     function = torch.autograd.function
-    put(function.Function, "apply", classmethod(_apply(function.Function.apply)))
+    put(function.Function, "apply", classmethod(_apply(inspect.getattr_static(function.Function, "apply"))))
     for name in ("apply", "apply_boxed"):
         wrap(function.BackwardCFunction, name, _called_back)
     put(function.BackwardCFunction, "saved_tensors", property(_saved_tensors))

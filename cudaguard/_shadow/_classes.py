@@ -113,6 +113,12 @@ def tag(value: T, place: int | None) -> T:
     return value
 
 
+def beside(value: T, owner: Any) -> T:
+    """Say that a tensor or storage is where its owner is, in the owner's era: what looks at inherited memory is inherited itself."""
+    value.__class__ = class_for(base_of(type(value)), owner._place, owner._era)
+    return value
+
+
 def tag_all(value: Any, place: int) -> Any:
     """Tag every plain tensor inside a result: tuples, lists, named tuples and dicts are not rebuilt."""
     kind = type(value)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cudaguard._shadow import _mixing, _ops
-from cudaguard._shadow._classes import Shadow, Tensor, tag_all, waken
+from cudaguard._shadow._classes import HELD, Shadow, Tensor, beside, tag_all, waken
 from cudaguard._shadow._state import settle, state
 
 run: Callable[..., Any] = torch._C._disabled_torch_function_impl  # (func, types, args, kwargs) without subclass dispatch
@@ -22,6 +22,8 @@ casted: list[Callable[..., Any]] = []
 
 Handler = Callable[[type, Any, tuple[Any, ...], tuple[Any, ...], dict[str, Any]], Any]
 special: dict[Any, Handler] = {}  # the calls that are different, filled by the modules that know them
+views: set[Any] = set()  # calls that need no kernel, so that they work on inherited tensors
+lazy: set[Any] = set()  # calls that make a storage first, by torch's lazy initialisation
 passive: set[Any] = set()  # metadata: a driver is not needed to read it, and nothing in the answer is on a device
 _QUIET = frozenset((type(None), bool, int, float, torch.Size, str, torch.dtype))
 _SUSPECT = frozenset((Tensor, torch.nn.Parameter, list, tuple))
@@ -32,7 +34,7 @@ def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] 
     if getpid() != state.home:
         settle()
     if cls._era != state.era:
-        return _inherited(func, types, args, kwargs)
+        return _inherited(cls, func, types, args, kwargs or {})
     if func in special:
         return special[func](cls, func, types, args, kwargs or {})
     return ordinary(cls, func, types, args, kwargs or {})
@@ -43,7 +45,7 @@ def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...],
     if len(types) > 1:
         for kind in types:
             if getattr(kind, "_era", state.era) != state.era:
-                return _inherited(func, types, args, kwargs)
+                return _inherited(cls, func, types, args, kwargs)
             if getattr(kind, "_place", None) != cls._place:
                 _mixing.check(cls, func, args, kwargs)
                 break
@@ -69,16 +71,27 @@ def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...],
     return result
 
 
-def _inherited(func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-    """A tensor of an earlier era: its shape and its dropping are fine, its data is another process's memory."""
+def _inherited(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor of an earlier era: its shape, its views and its dropping are fine, its data is another process's memory."""
     if func in passive:
-        return run(func, types, args, kwargs or {})
-    old = [leaf for leaf in _mixing.leaves((args, kwargs or {})) if isinstance(leaf, Shadow) and leaf._era != state.era]
+        return run(func, types, args, kwargs)
+    old = [leaf for leaf in _mixing.leaves((args, kwargs)) if isinstance(leaf, Shadow) and leaf._era != state.era]
+    if old and old[0]._era != HELD and func in views:
+        return _beside(old[0], run(func, types, args, kwargs))
+    _mixing.check(cls, func, args, kwargs)  # torch looks at the devices before anything reaches one
+    if func in lazy:
+        state.policy.initialise()
     if not old:
         state.policy.inherited(name_of(func))
     for leaf in old:
         waken(leaf, name_of(func))
-    return func(*args, **(kwargs or {}))  # all of this era now: dispatch anew
+    return func(*args, **kwargs)  # all of this era now: dispatch anew
+
+
+def _beside(owner: Any, result: Any) -> Any:
+    for view in result if isinstance(result, (tuple, list)) else (result,):
+        beside(view, owner)
+    return result
 
 
 def name_of(func: Any) -> str:

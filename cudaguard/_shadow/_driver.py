@@ -55,6 +55,10 @@ class Simulated(Policy):
     def raw(self, call: str) -> None:
         self._wake()
 
+    def ask(self, call: str) -> None:
+        if self._ready != -1:  # here or in an ancestor: torch's note that it initialised survives a fork
+            self.raw(call)
+
     def _wake(self) -> None:
         if self.dead:
             raise driver_error("initialization error")

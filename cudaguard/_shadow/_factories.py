@@ -11,10 +11,10 @@ import torch.utils._device
 from cudaguard._shadow._classes import Shadow, Tensor, place_of, tag
 from cudaguard._shadow._devices import CPU, arrive, arrive_raw, cuda_index
 from cudaguard._shadow._dispatch import run
-from cudaguard._shadow._moves import pin
-from cudaguard._shadow._patch import dress, put, wrap
 from cudaguard._shadow._generators import check as check_generator
 from cudaguard._shadow._generators import drawing
+from cudaguard._shadow._moves import pin
+from cudaguard._shadow._patch import dress, put, wrap
 from cudaguard._shadow._state import settle, state
 
 LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_like".split()

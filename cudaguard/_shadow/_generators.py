@@ -27,11 +27,11 @@ IN_INIT = "uniform_ normal_ trunc_normal_ xavier_uniform_ xavier_normal_ kaiming
 class ShadowGenerator(CGenerator):
     """A CPU generator that is on ``cuda:i``."""
 
-    _place = 0
+    _device = Device("cuda")
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return Device("cuda", self._place)
+        return self._device
 
     def get_offset(self) -> int:
         return 0
@@ -64,15 +64,16 @@ class Generator(CGenerator, metaclass=_Meta):
         if index is None:
             return CGenerator() if device is None else CGenerator(device)
         arrive_raw(device, "torch.Generator")
-        return make(index)
+        return make(Device(device).index)
 
 
 Generator.__module__ = "torch"
 
 
-def make(index: int) -> ShadowGenerator:
+def make(index: int | None) -> ShadowGenerator:
+    """A generator of a device; one that was asked for without an index says no index, as torch's does."""
     made = ShadowGenerator()
-    made._place = index
+    made._device = Device("cuda") if index is None else Device("cuda", index)
     return made
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._classes import Shadow, Tensor, class_for
+from cudaguard._shadow import _checked
+from cudaguard._shadow._classes import Shadow, Tensor, class_for, place_of
 from cudaguard._shadow._errors import two_devices
 
 free: set[Any] = set()  # calls that may mix (copy_, indexing with a CPU index, …), filled by _tables
@@ -20,11 +21,15 @@ def check(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if isinstance(found, Shadow):
             if found._place == place:
                 continue
-        elif type(found) not in _PLAIN or found.dim() == 0 or found.is_meta:
+        elif type(found) not in _PLAIN or found.is_meta:
             continue
         if func in free or _adopted(found, place):
             continue
-        raise _refusal(func, cls._device, found, args)
+        worded = _checked.refusal(getattr(func, "__name__", ""), args, kwargs)
+        if worded is not None:
+            raise worded
+        if isinstance(found, Shadow) or found.dim():
+            raise _two(cls._device, found, args)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -48,45 +53,20 @@ def _adopted(found: Any, place: int) -> bool:
     return False
 
 
+def elsewhere(value: Any, owner: Any) -> bool:
+    """Is a tensor with dimensions on another device than `owner`, as far as anybody can say?"""
+    place = place_of(owner)
+    if place_of(value) == place or not value.dim() or not all(isinstance(one, (*_PLAIN, Shadow)) for one in (value, owner)):
+        return False
+    return place is None or not _adopted(value, place)
+
+
 _functorch = getattr(torch._C, "_functorch", None)
 _wrapped = getattr(_functorch, "is_functorch_wrapped_tensor", lambda found: False)
 
 
-def _refusal(func: Any, device: torch.device, found: Any, args: tuple[Any, ...]) -> RuntimeError:
-    worded = _worded(getattr(func, "__name__", ""), args)
-    if worded is not None:
-        return worded
-    other = _device(found)
+def _two(device: torch.device, found: Any, args: tuple[Any, ...]) -> RuntimeError:
+    other = found.device
     if isinstance(found, Shadow) and args and isinstance(args[0], Shadow):
         return two_devices(args[0]._device, other if args[0] is not found else device)
     return two_devices(device, other)
-
-
-# These are checked by a generated wrapper with a sentence of its own:
-# name in Python -> (the argument that is the odd one, the one before it, its name, the kernel)
-_WORDED = {
-    "linear": (0, 2, "mat1", "addmm"), "mm": (1, 0, "mat2", "mm"), "matmul": (1, 0, "mat2", "mm"), "__matmul__": (1, 0, "mat2", "mm"),
-    "embedding": (0, 1, "index", "_index_select"),
-}  # fmt: skip
-
-
-def _worded(name: str, args: tuple[Any, ...]) -> RuntimeError | None:
-    if name == "cat":
-        first, *rest = args[0]
-        odd, common, argument, kernel = next((t for t in rest if _device(t) != _device(first)), first), first, "tensors", "cat"
-    elif name in _WORDED:
-        at, before, argument, kernel = _WORDED["mm"] if name == "linear" and (len(args) < 3 or args[2] is None) else _WORDED[name]
-        odd, common = args[at], args[before]
-    else:
-        return None
-    if _device(odd) == _device(common):
-        return None
-    return RuntimeError(
-        f"Expected all tensors to be on the same device, but got {argument} is on {_device(odd)}, different from other tensors on "
-        f"{_device(common)} (when checking argument in method wrapper_CUDA_{kernel})"
-    )
-
-
-def _device(tensor: Any) -> torch.device:
-    found: torch.device = tensor.device
-    return found

@@ -82,7 +82,7 @@ def _cuda(original: Any) -> Any:
     def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
         wanted = "cuda" if device is None else device
         if type(wanted) is not int and cuda_index(wanted) is None:
-            raise ValueError(f"Invalid device, must be cuda device, but got: {wanted}")
+            raise RuntimeError("Invalid device, must be cuda device")
         if is_jagged(self):
             return _move_jagged(self, wanted, (), {})
         _touch(self, "torch.Tensor.cuda")
@@ -151,6 +151,8 @@ def pinned(storage: Any) -> bool:
 def _pin_memory(original: Any) -> Any:
     def pin_memory(self: Any, device: Any = None) -> Any:
         if isinstance(self, Shadow):
+            if isinstance(self, Tensor) and self.is_nested:
+                raise NotImplementedError("Could not run 'aten::is_pinned' with arguments from the 'NestedTensorCUDA' backend.")
             raise RuntimeError(f"cannot pin '{_tensor.type_name(self)}' only dense CPU tensors can be pinned")
         settle()
         state.policy.raw("torch.Tensor.pin_memory")
@@ -182,6 +184,8 @@ def _is_pinned(original: Any) -> Any:
     def is_pinned(self: Any, device: Any = None) -> bool:
         if isinstance(self, Shadow):
             return False
+        settle()
+        state.policy.ask("torch.Tensor.is_pinned")
         return all(pinned(part.untyped_storage()) for part in _parts(self))
 
     return is_pinned

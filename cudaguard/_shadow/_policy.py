@@ -67,6 +67,9 @@ class Policy:
     def raw(self, call: str) -> None:
         """A door that goes straight to the driver, past torch: pass, or raise what the driver would."""
 
+    def ask(self, call: str) -> None:
+        """A question that goes to the driver only where torch initialised it, and is answered without one elsewhere."""
+
     def arrive(self, call: str = "") -> None:
         """Something is put on a device: by the lazy door, or by a raw one that says its name."""
         if call:

@@ -8,7 +8,7 @@ import torch
 
 from cudaguard._shadow import _dispatch, _mixing, _tables
 from cudaguard._shadow._classes import Shadow, Tensor, place_of
-from cudaguard._shadow._errors import two_devices
+from cudaguard._shadow._errors import not_beside, two_devices
 
 
 def install() -> None:
@@ -17,7 +17,10 @@ def install() -> None:
     _dispatch.passive.update(passive)
     _dispatch.special.update(dict.fromkeys(passive, _dispatch.read))
     _dispatch.special.update(dict.fromkeys([*_tables.methods(_tables.CPU_RESULT), *_tables.packed(_tables.CPU_RESULT)], _dispatch.read))
+    _dispatch.views.update([*_tables.methods(_tables.VIEWS), *_tables.packed(_tables.VIEWS), *_tables.getters(_tables.VIEW_PROPERTIES)])
+    _dispatch.lazy.update(_tables.methods(_tables.LAZY))
     _mixing.free.update([*_tables.methods(_tables.FREE), *_tables.packed(_tables.FREE)])
+    _dispatch.special.update(dict.fromkeys(_tables.packed(_tables.RECURRENT), _recurrent))
     _dispatch.special[Tensor.__getitem__] = _get_item
     _dispatch.special[Tensor.__setitem__] = _set_item
     _dispatch.special[Tensor.copy_] = _copy_
@@ -59,6 +62,16 @@ def _set_item(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: di
 def _copy_(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _dispatch.run(func, types, args, kwargs)  # the one operation that goes from any device to any other
     return args[0]
+
+
+def _recurrent(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """(input, hidden, parameters, …), or with the sizes of a packed sequence second, which stay on the CPU."""
+    at = 3 if isinstance(args[3], (list, tuple)) else 2
+    for name, tensors in (("hidden", args[at - 1]), ("parameter", args[at])):
+        for tensor in [tensors] if isinstance(tensors, Tensor) else tensors:
+            if _mixing.elsewhere(tensor, args[0]):
+                raise not_beside(name, args[0].device, tensor.device)
+    return _dispatch.ordinary(cls, func, types, args, kwargs)
 
 
 def _first_only(cls: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,13 +11,14 @@ from cudaguard._shadow._classes import (
     Shadow,
     Tensor,
     base_of,
+    beside,
     class_for,
     place_of,
     stand_ins,
     tag,
     waken,
 )
-from cudaguard._shadow._errors import not_simulated
+from cudaguard._shadow._errors import not_simulated, other_grad
 from cudaguard._shadow._patch import dress
 from cudaguard._shadow._state import settle, state
 
@@ -102,12 +103,12 @@ class ShadowTensor(Shadow, Tensor):
         """The engine accumulates plain tensors here; they are told where they are when somebody looks."""
         with torch._C.DisableTorchFunctionSubclass():
             found = _grad.__get__(self)
-        return found if found is None or isinstance(found, Shadow) else tag_grad(found, self._place)
+        return found if found is None or isinstance(found, Shadow) else beside(found, self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if isinstance(value, Tensor) and place_of(value) != self._place:
-            raise RuntimeError("assigned grad has data located on a different device")
+            raise other_grad(value, self)
         with torch._C.DisableTorchFunctionSubclass():
             _grad.__set__(self, value)
 
@@ -119,7 +120,7 @@ class ShadowTensor(Shadow, Tensor):
     @property
     def data(self) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
-            return tag(Plain.data.__get__(self), self._place)
+            return beside(Plain.data.__get__(self), self)
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -144,6 +145,12 @@ class ShadowTensor(Shadow, Tensor):
 
     __repr__: Any = _text
 
+    def __format__(self, spec: str) -> str:
+        # torch formats the number only if the class is its own; the class of this one merely stands for that.
+        if self.dim() == 0 and self._stands_for is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
     def __reduce_ex__(self, proto: Any) -> Any:
         """As torch reduces its own class: no trace of the shadow, only a storage that says "cuda:i"."""
         ready(self, "torch.Tensor.__reduce_ex__")
@@ -159,7 +166,7 @@ class ShadowTensor(Shadow, Tensor):
 
     def untyped_storage(self) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
-            return tag(Plain.untyped_storage(self), self._place)
+            return beside(Plain.untyped_storage(self), self)
 
     def as_subclass(self, cls: Any) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
@@ -222,11 +229,6 @@ class ShadowParameter(ShadowTensor, torch.nn.Parameter):
         return torch.nn.Parameter(data, requires_grad)
 
     __repr__: Any = _parameter_text
-
-
-def tag_grad(found: Tensor, place: int) -> Tensor:
-    found.__class__ = class_for(base_of(type(found)), place)
-    return found
 
 
 stand_ins[torch.nn.Parameter] = ShadowParameter

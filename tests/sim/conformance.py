@@ -31,6 +31,8 @@ KNOWN: dict[tuple[str, str], str] = {
     ("memory", "cuda array interface"): "other CUDA libraries would take a CPU address for a GPU's, so it is refused",
     ("memory", "graph"): "graphs are not simulated",
     ("layouts", "strided deepcopy"): "not implemented by torch either; the sentence names the CPU's backend",
+    ("layouts", "strided pin"): "not implemented by torch either; the sentence lists every backend of that build",
+    ("mixing", "einsum of matrices"): "refused all the same; which product einsum makes of its arguments is not worked out here",
 }
 
 

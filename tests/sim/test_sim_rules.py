@@ -53,12 +53,19 @@ QUIET = {
     "empty_cache": "None",
     "manual_seed_all": "None",
     "GradScaler": "True",
-    "is_pinned": "False",
+    "view": "[6]",
+    "detach": "[2, 3]",
+    "data": "[2, 3]",
+    "storage": "24",
     "cpu work": "6.0",
     "parent still works": "cuda:0 float32 15.0",
 }
-DEAD = ["index", "add", "cpu", "to", "item", "repr", "pickle", "deepcopy", "view", "copy_ to cpu", "module", "sparse", "Stream", "Generator"]
-REFUSED = ["zeros", "cuda()", "current_device", "get_device_name", "mem_get_info", "set_device", "default device", "grandchild"]
+DEAD = """index|slice|add|cpu|to|item|repr|pickle|clone|view used|data used|copy_ to cpu|parameter|sparse|Stream|Generator|is_pinned""".split("|")
+MIXED = {
+    "cpu plus cuda": "found at least two devices, cuda:0 and cpu!",
+    "module": "got mat1 is on cpu, different from other tensors on cuda:0 (when checking argument in method wrapper_CUDA_addmm)",
+}
+REFUSED = ["zeros", "cuda()", "current_device", "get_device_name", "mem_get_info", "set_device", "default device", "grandchild", "deepcopy"]
 
 
 @pytest.mark.parametrize("name", QUIET)
@@ -69,6 +76,11 @@ def test_a_bad_child_may_still(name, printed):
 @pytest.mark.parametrize("name", DEAD)
 def test_a_bad_child_meets_the_raw_error(name, printed):
     assert printed("bad_child")[name] == RAW
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_bad_child_that_mixes_devices_is_told_so_first(name, printed):
+    assert printed("bad_child")[name] == f"!! RuntimeError: Expected all tensors to be on the same device, but {MIXED[name]}"
 
 
 @pytest.mark.parametrize("name", REFUSED)

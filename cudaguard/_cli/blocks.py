@@ -46,7 +46,9 @@ def _row(label: str, site: dict[str, Any]) -> list[str]:
 
 def place(site: dict[str, Any]) -> str:
     """`file:line`, as short as a reader can follow."""
-    return f"{site['cell']}, line {site['line']}" if site.get("cell") else f"{_text.short(site['file'])}:{site['line']}"
+    if site.get("cell"):
+        return f"{site['cell']}, line {site['line']}"
+    return f"{_text.short(site['file'])}:{site['line']}" if site["line"] else str(site["file"])
 
 
 def _fixes(advice: list[dict[str, str]]) -> list[str]:

@@ -5,13 +5,14 @@ One module per thing hooked, one table of names in each. TABLE says which is ins
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
 from collections.abc import Callable
 
-from .. import _respond
-from . import backends, foreign
+from .. import _config, _respond
+from . import _notice, backends, foreign
 from ._patch import Patches
 
 patches = Patches()
@@ -108,6 +109,9 @@ def install() -> None:
         ):  # wrapt forgets no hook: a block that arms the guard a thousand times must not add to them
             _waiting.add(needed)
             when_imported(trigger)(functools.partial(_guarded, needed, room))
+    if _config.current().trace is not None and "last look" not in _waiting:
+        _waiting.add("last look")
+        atexit.register(_notice.last_look)
     if DEEP in os.environ:
         _deepen()
 
@@ -132,8 +136,6 @@ def _guarded(needed: str, room: Callable[[], None], _module: object) -> None:
 
 
 def _wanted() -> bool:
-    from .. import _config
-
     return _config.current().mode != "off"
 
 

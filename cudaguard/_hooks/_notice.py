@@ -88,9 +88,21 @@ def woken() -> bool:
         book.down = _places.line_here()
         return False
     if book.late is None:
-        here = site()
-        _trace.stepped(book.stepped(DRIVER, "", here, (book.down or here, here)))
+        _unseen(book, site())
     return True
+
+
+def _unseen(book: Journal, here: Site) -> None:
+    """Note that the driver is up here, and was not at the last look."""
+    _trace.stepped(book.stepped(DRIVER, "", here, (book.down or here, here)))
+
+
+@safe(None)
+def last_look() -> None:
+    """Look once more when the program ends: nothing of it is on the stack then, and a trace must not say that nobody woke CUDA."""
+    book = journal()
+    if not (book.steps or book.late or book.bad_fork()) and _driver.up():
+        _unseen(book, Site("end of the program", 0, "<module>"))
 
 
 @safe(None)

@@ -52,6 +52,11 @@ def test_without_it_the_line_is_only_bracketed(story):
     assert [site["line"] for site in first["between"]] == [2, 14]
 
 
+def test_without_it_the_end_of_the_program_is_the_last_chance_to_see_it(story):
+    first = story("import standin\nstandin.wake()\n")["first"]
+    assert [(site["line"], site["file"].endswith("program.py")) for site in first["between"]] == [(1, True), (0, False)]
+
+
 def test_the_line_is_found_and_the_calls_that_led_to_it(story):
     first = story(PROGRAM, "--deep")["first"]
     assert (first["tier"], first["between"], first["site"]["line"], first["site"]["function"]) == ("driver", [], 10, "main")

@@ -30,6 +30,7 @@ class Shadow:
     _stands_for: type
     _device: torch.device
     _plain: type  # the class that results of operations get
+    _calm: frozenset[type]  # what may be in a list of arguments without a closer look: one class is one place
 
 
 def is_shadow(value: object) -> bool:
@@ -62,6 +63,7 @@ def _make(base: type, place: int, era: int) -> type:
     made = type(base)(base.__name__, _bases(base), body)
     _made[(base, place, era)] = made
     if issubclass(base, Tensor):
+        made._calm = frozenset((made, int, slice, type(None)))  # type: ignore[attr-defined]
         made._plain = made if _breeds(base) else class_for(Tensor, place, era)  # type: ignore[attr-defined]
     for listener in on_new_class:
         listener(made)

@@ -26,7 +26,8 @@ views: set[Any] = set()  # calls that need no kernel, so that they work on inher
 lazy: set[Any] = set()  # calls that make a storage first, by torch's lazy initialisation
 passive: set[Any] = set()  # metadata: a driver is not needed to read it, and nothing in the answer is on a device
 _QUIET = frozenset((type(None), bool, int, float, torch.Size, str, torch.dtype))
-_SUSPECT = frozenset((Tensor, torch.nn.Parameter, list, tuple))
+_LISTS = frozenset((list, tuple))
+_SUSPECT = frozenset((Tensor, torch.nn.Parameter)) | _LISTS
 
 
 def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -50,7 +51,8 @@ def ordinary(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...],
                 _mixing.check(cls, func, args, kwargs)
                 break
     for arg in (*args, *kwargs.values()) if kwargs else args:
-        if type(arg) in _SUSPECT:
+        kind = type(arg)
+        if kind in _SUSPECT and (kind not in _LISTS or not cls._calm.issuperset(map(type, arg))):
             _mixing.check(cls, func, args, kwargs)
             break
     if state.autocast and autocasting[0]():

@@ -39,6 +39,10 @@ def start(count: int) -> bool:
         return False
     if _started:
         return True
+    reason = _unfit()
+    if reason:
+        print(f"cudaguard: {NAME} is ignored: {reason}", file=sys.stderr)
+        return False
     from cudaguard import _driver, _shadow
     from cudaguard._shadow._driver import Simulated
 
@@ -58,6 +62,15 @@ def _real() -> str:
         return f"{files[0]} says that a real GPU is here (hide it with CUDA_VISIBLE_DEVICES=)"
     if _nvml_count():
         return "NVML sees a real GPU (hide it with CUDA_VISIBLE_DEVICES=)"
+    return ""
+
+
+def _unfit() -> str:
+    """Why this torch cannot be made to simulate, or "". Nothing has been changed in it by then."""
+    try:
+        from cudaguard._shadow import _parts  # noqa: F401  # its import fails for want of anything needed
+    except (AttributeError, ImportError) as error:
+        return f"this torch lacks what the simulated device stands on ({error})"
     return ""
 
 

@@ -98,3 +98,35 @@ def test_a_program_may_hide_the_devices_from_itself(python):
     )
     run = python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="2")
     assert run.stdout.splitlines() == ["0 False", "No CUDA GPUs are available"], run.stderr
+
+
+# What a later torch might drop, a program that does not need it, one that does, and the word by which the note names it.
+DROPPED = {
+    "import sys; sys.modules['torch.utils.checkpoint'] = None": ("torch.func.vmap(torch.sin)(torch.ones(2))", "torch.func"),
+    "del torch._ops.OpOverloadPacket": ("torch.library.Library('mine', 'DEF').impl('aten::abs', lambda x: x, 'CUDA')", "CUDA kernel"),
+    "del torch.jit._builtins": ("torch.compile(lambda x: x)", "torch.compile"),
+}
+ORDINARY = "x = torch.ones(2, device='cuda', requires_grad=True); (x * 3).sum().backward(); print(x.grad.device)"
+
+
+@pytest.mark.parametrize("drop", DROPPED)
+def test_a_private_name_that_is_gone_is_missed_only_by_who_needs_it(drop, python):
+    start = f"import torch\n{drop}\nfrom cudaguard import _simulate\nprint(_simulate.start(1))\n{ORDINARY}\n"
+    needs, word = DROPPED[drop]
+    run = python(start, CUDAGUARD="off")
+    assert (run.stdout.split(), run.stderr) == (["True", "cuda:0"], "")
+    said = [line for line in python(f"{start}for _ in 'ab':\n  try: exec({needs!r})\n  except Exception: pass", CUDAGUARD="off").stderr.splitlines()]
+    assert len(said) == 1, said
+    assert said[0].startswith("cudaguard: ")
+    assert word in said[0]
+
+
+def test_a_torch_that_lacks_the_foundations_is_refused_in_one_line(python):
+    code = (
+        "import torch; had = torch.zeros; del torch._C._disabled_torch_function_impl\n"
+        "from cudaguard import _simulate; print(_simulate.start(1), torch.zeros is had, torch.cuda.is_available())"
+    )
+    run = python(code, CUDAGUARD="off")
+    assert run.stdout.split() == ["False", "True", "False"]
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("cudaguard: CUDAGUARD_SIMULATE is ignored: this torch lacks")

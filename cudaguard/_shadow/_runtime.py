@@ -217,7 +217,7 @@ _COLLECTIVES = "_scatter _scatter_out _gather _gather_out _broadcast _broadcast_
 def _refusals() -> None:
     """What cannot be pretended says so, instead of failing somewhere inside."""
     instead = "run it eagerly here, and on a GPU as it is"
-    for owner, names in ((torch.cuda, ("CUDAGraph", "graph", "make_graphed_callables")), (torch.cuda.graphs, ("CUDAGraph",))):
+    for owner, names in ((torch.cuda, ("CUDAGraph", "graph", "make_graphed_callables", "MemPool")), (torch.cuda.graphs, ("CUDAGraph",))):
         for name in names:
             put(owner, name, _refuse(f"torch.cuda.{name}", instead))
     for name in _COLLECTIVES:

@@ -57,7 +57,7 @@ def _preparing(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         if not _reroute.wanted(loader):
             return original(self, loader, *args, **kwargs)
-        from .._reroute import _plan
+        from .._reroute import _child, _plan  # noqa: F401  # _child here, once: a forked worker would load it anew, and each one
 
         plan = _plan.prepare(loader)
         if plan.refusal is not None:

@@ -51,15 +51,23 @@ _refused: set[str] = set()
 
 
 def started() -> None:
-    """The guard watches this process from now on."""
-    if _config.current().trace is not None:
+    """The guard watches this process from now on. A command of the guard's own is no event: its program is, see `entitle`."""
+    if _config.current().trace is not None and not _own_command():
         _emit()
+
+
+def _own_command() -> bool:
+    """Whether this is `python -m cudaguard ...` or `cudaguard ...`, and no program of the user's yet."""
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1 :][:1] if "-m" in words and sys.argv[:1] == ["-m"] else []
+    return _script is None and (module == ["cudaguard"] or os.path.basename(sys.argv[0] if sys.argv else "") == "cudaguard")
 
 
 def entitle(name: str) -> None:
     """Say what the program is called, where a command starts it: `__main__` is still the command when the guard comes on."""
     global _script
     _script = name
+    started()
 
 
 def stepped(step: Step) -> None:

@@ -99,7 +99,7 @@ def _left(frame: FrameType) -> None:
 
 def _found(code: CodeType, number: int) -> None:
     """Note who woke CUDA, unless a hook does: it is in the middle of a watched call, or knows it by now."""
-    if _notice._running:
+    if _notice.busy():
         return
     book = _notice.journal()
     if not book.steps and book.late is None and book.bad_fork() is None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from .. import _config, _respond
-from . import _notice, backends, foreign
+from . import _notice, backends, foreign, processes
 from ._patch import Patches
 
 patches = Patches()
@@ -47,8 +47,6 @@ def _stateful() -> None:
 
 
 def _processes(module: str) -> None:
-    from . import processes
-
     processes.install(patches, module)
 
 
@@ -86,9 +84,7 @@ TABLE: tuple[tuple[str, str, Callable[[], None]], ...] = (
     ("multiprocessing.spawn", "multiprocessing.spawn", _children),
     ("torch", "torch.utils.data._utils.worker", _loader),
     ("torchdata.stateful_dataloader.stateful_dataloader", "torchdata.stateful_dataloader.stateful_dataloader", _stateful),
-    ("multiprocessing.process", "multiprocessing.process", functools.partial(_processes, "multiprocessing.process")),
-    ("multiprocess.process", "multiprocess.process", functools.partial(_processes, "multiprocess.process")),
-    ("billiard.process", "billiard.process", functools.partial(_processes, "billiard.process")),
+    *((module, module, functools.partial(_processes, module)) for module in processes.MODULES),
     *((trigger, needed, functools.partial(_trial, module)) for trigger, needed, module in TRIALS if TRIED & set(os.environ)),
     *((module, module, functools.partial(_foreign, module)) for module in foreign.MODULES),
     *((backend.module, backend.module, functools.partial(_backend, backend.module)) for backend in backends.BACKENDS),
@@ -104,9 +100,8 @@ def install() -> None:
     forks.install()
     imports.install()
     for trigger, needed, room in TABLE:
-        if (
-            trigger in sys.modules or needed not in _waiting
-        ):  # wrapt forgets no hook: a block that arms the guard a thousand times must not add to them
+        # wrapt forgets no hook: a block that arms the guard a thousand times must not add to them
+        if trigger in sys.modules or needed not in _waiting:
             _waiting.add(needed)
             when_imported(trigger)(functools.partial(_guarded, needed, room))
     if _config.current().trace is not None and "last look" not in _waiting:

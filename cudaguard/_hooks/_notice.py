@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVar
 
 from .. import _driver, _journal, _places, _respond, _trace
@@ -19,30 +20,33 @@ from ..errors import CudaGuardError
 R = TypeVar("R")
 
 
-# How many watched calls are running: they will tell themselves where CUDA woke, so nobody else should guess meanwhile.
-# Not per thread: another thread's import would otherwise take the credit.
-_running = 0
+# The threads that are in a watched call: it will tell itself where CUDA woke, so nobody else should guess meanwhile, in any
+# thread. Each thread writes its own entry alone: a shared count would drift, and a lock could be held at a fork.
+_running: dict[int, int] = {}
 
 
 def call(original: Callable[..., R], *args: Any, **kwargs: Any) -> R:
     """Run a watched call of torch's, and keep the probes quiet until it is over."""
-    global _running
-    _running += 1
+    thread = get_ident()
+    depth = _running.get(thread, 0)
+    _running[thread] = depth + 1
     try:
         return original(*args, **kwargs)
     finally:
-        _running -= 1
+        if depth:
+            _running[thread] = depth
+        else:
+            _running.pop(thread, None)
 
 
 def busy() -> bool:
     """Whether a watched call is running."""
-    return _running > 0
+    return bool(_running)
 
 
 def forked() -> None:
     """Go on in a child: the calls that other threads were in did not come along."""
-    global _running
-    _running = 0
+    _running.clear()
 
 
 def journal() -> Journal:
@@ -82,7 +86,7 @@ def bad() -> Fork | None:
 def woken() -> bool:
     """Look whether somebody unseen woke the driver since the last look, and note between which lines."""
     book = journal()
-    if _running or book.steps or book.bad_fork():
+    if busy() or book.steps or book.bad_fork():
         return bool(book.steps)
     if not _driver.up():
         book.down = _places.line_here()

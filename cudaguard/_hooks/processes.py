@@ -19,7 +19,7 @@ from ._explain import explain
 from ._patch import Patches
 
 # Every copy of multiprocessing: the standard one, the dill-based one of `datasets`, Celery's.
-PROCESSES = ("multiprocessing.process", "multiprocess.process", "billiard.process")
+MODULES = ("multiprocessing.process", "multiprocess.process", "billiard.process")
 # The names through which a pool's task hands its exception over, looked up when one was raised.
 CARRIERS = (
     ("multiprocessing.pool", "ExceptionWithTraceback"),
@@ -68,7 +68,10 @@ def explaining(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except Exception as error:
             better = explain(error)
-            raise better.with_traceback(_trimmed(error) or error.__traceback__) from better.__cause__
+            better.__traceback__ = _trimmed(error) or error.__traceback__
+            if better is error:
+                raise  # not `from`: that would hide what it came of
+            raise better from better.__cause__
 
     return explained
 

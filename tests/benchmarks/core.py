@@ -98,12 +98,12 @@ print(min(times) / 20000)
 """
 
 
-def run(code: str, env: dict[str, str], *args: str) -> float:
-    """What a program prints, in seconds; the time it took where it prints nothing."""
+def run(code: str, env: dict[str, str], *args: str, through: tuple[str, ...] = ()) -> float:
+    """What a program prints, in seconds; the time it took where it prints nothing. `through` is a command that runs it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CUDAGUARD", "_CUDAGUARD", "PYTHON"))}
     full = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **env}
     before = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code, *args], env=full, check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *through, "-c", code, *args], env=full, check=True, capture_output=True, text=True)
     return float(json.loads(done.stdout)) if done.stdout.strip() else time.perf_counter() - before
 
 
@@ -127,6 +127,12 @@ def mode(code: str, what: str, budget: str, met: Callable[[float, float, float],
     """The same program with the guard off and in mode `error`."""
     device = {"CUDAGUARD_SIMULATE": "1", "CUDA_VISIBLE_DEVICES": ""} if simulate else {}
     return sides(what, lambda: run(code, {**device, "CUDAGUARD": "off"}), lambda: run(code, {**device, "CUDAGUARD": "error"}), budget, met)
+
+
+def traced(what: str, budget: str, met: Callable[[float, float, float], bool | None], *options: str) -> Row:
+    """The loader epoch by itself, and under `trace`."""
+    command = ("-m", "cudaguard", "trace", *options)
+    return sides(what, lambda: run(EPOCH, {"CUDAGUARD": "off"}), lambda: run(EPOCH, {}, through=command), budget, met)
 
 
 def start() -> Row:
@@ -168,6 +174,8 @@ def rows() -> Iterator[Row]:
     yield hook(5)
     yield hook(100)
     yield mode(EPOCH, "CPU-only loader epoch, 3000 batches", "<= 1.01", lambda _a, _b, ratio: ratio <= 1.01, simulate=False)
+    yield traced("the same under trace", "< 1.03", lambda _a, _b, ratio: ratio < 1.03)
+    yield traced("the same under trace --deep", "", nothing, "--deep")
     for depth in (5, 100):
         yield mode(FORK.replace("DEPTH", str(depth)), f"os.fork, {depth} frames deep", "", nothing)
     for call, busy in (("_lazy_init", True), ("is_available", False), ("is_available", True)):

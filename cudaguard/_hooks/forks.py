@@ -82,8 +82,8 @@ def _free_lock() -> None:
     """Replace torch's lock if another thread of the parent was initialising: here nobody would ever release it."""
     cuda = sys.modules.get("torch.cuda")
     lock = getattr(cuda, "_initialization_lock", None)
-    if lock is not None and lock.locked():
-        setattr(cuda, "_initialization_lock", type(lock)())  # noqa: B010  # a module of torch's, not ours
+    if isinstance(lock, type(threading.Lock())) and lock.locked():
+        setattr(cuda, "_initialization_lock", threading.Lock())  # noqa: B010  # a module of torch's, not ours
 
 
 def _explain_last_words() -> None:

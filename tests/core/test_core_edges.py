@@ -137,3 +137,38 @@ def test_another_librarys_exception_crosses_a_pool_with_a_note(program: Program)
     assert done.out.startswith("RuntimeError")
     assert "started here" in done.out
     assert done.slugs() == ["foreign-library"]
+
+
+STARTING = """
+    import os
+    import signal
+    import threading
+    import time
+
+    import torch
+
+    started = threading.Event()
+    torch.cuda._lazy_call(lambda: (started.set(), time.sleep(1)))
+    thread = threading.Thread(target=torch.cuda.init)
+    thread.start()
+    assert started.wait(20)
+    pid = os.fork()  # torch's lock is held by the thread, which the child does not have
+    if pid == 0:
+        signal.alarm(20)
+        torch.cuda.manual_seed(1)
+        try:
+            torch.ones(1).cuda()
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    print(torch.ones(1).cuda().device)
+"""
+
+
+def test_a_fork_while_another_thread_starts_cuda_neither_hangs_nor_misleads(program: Program) -> None:
+    """The child seeds without waiting for a lock that nobody will release, and its touch is judged."""
+    done = program(STARTING).ok()
+    assert done.out.split() == ["CudaForkError", "cuda:0"]
+    assert done.slugs() == ["fork-after-init"]

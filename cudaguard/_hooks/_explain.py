@@ -65,8 +65,7 @@ def _annotate(error: Exception, fork: Fork) -> Exception:
 
 
 def _finding(slug: str, site: Site, error: BaseException, fork: Fork) -> Finding:
-    said = (str(error).splitlines() or [type(error).__name__])[0]
-    touch = Touch(os.getpid(), _calls.name(site), site, said)
+    touch = Touch(os.getpid(), _calls.name(site), site, _notice.said(error))
     return _verdict.forked(slug, _notice.journal(), touch, _respond.facts(), fork)
 
 

@@ -157,6 +157,11 @@ def _remark(book: Journal, step: Step) -> None:
         _respond.respond(_verdict.note("import-initialises", book, touch, _respond.facts()))
 
 
+def said(error: BaseException) -> str:
+    """The first line of what an exception says; its type's name if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def module(name: str) -> Any:
     """A module that is loaded already, or None: hooks never import what the program did not."""
     return sys.modules.get(name)

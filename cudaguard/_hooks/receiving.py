@@ -59,33 +59,36 @@ def pin_error(error: BaseException) -> CudaGuardError | None:
 
 
 def _crossing(slug: str, error: BaseException, site: Any) -> CudaGuardError | None:
-    said = (str(error).splitlines() or [type(error).__name__])[0]
+    said = _notice.said(error)
     touch = _verdict.Touch(os.getpid(), "", site, said) if site else None
     return _respond.respond(_verdict.crossing(slug, _notice.journal(), said, "", touch, _respond.facts()), error)
 
 
 def _noticing_death(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def _try_get_data(*args: Any, **kwargs: Any) -> Any:
+    def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(*args, **kwargs)
+            return original(self, *args, **kwargs)
         except RuntimeError as error:
-            _died(error)
+            _died(error, self)
             raise
 
     return _try_get_data
 
 
 @safe(None)
-def _died(error: RuntimeError) -> None:
-    """Note what is known of a worker that died without an exception, if CUDA was up when it was forked."""
+def _died(error: RuntimeError, iterator: Any) -> None:
+    """Note what is known of a worker that died without an exception, if CUDA was up when it was forked.
+
+    A worker that was spawned began anew: the last fork here was somebody else's, and no reason for its death.
+    """
     book = _notice.journal()
     fork = book.last_child()
-    if fork is None or fork.tier is None or not DIED.search(str(error)):
+    forked = any(getattr(worker._popen, "method", None) == "fork" for worker in iterator._workers)
+    if fork is None or fork.tier is None or not forked or not DIED.search(str(error)):
         return
-    touch = None
     child = _journal.Journal()
     child.steps, child.late = list(book.steps), book.late
     child.forked(fork._replace(pid=int((re.findall(r"\d+", str(error)) or ["0"])[0])))
-    said = str(error).splitlines()[0]
-    _respond.annotate(error, _verdict.forked("worker-died", child, touch, _respond.facts(), child.forks[-1], said))
+    finding = _verdict.forked("worker-died", child, None, _respond.facts(), child.forks[-1], _notice.said(error))
+    _respond.annotate(error, finding)

@@ -49,7 +49,7 @@ def _answer(error: Exception, message: Any, carrier: Callable[[BaseException], A
 
 def unsendable(error: BaseException, data: Any) -> BaseException | None:
     """The guard's error for an output that cannot be sent, naming the part that is to blame."""
-    said = (str(error).splitlines() or [type(error).__name__])[0]
+    said = _notice.said(error)
     culprit = _culprit.on_cuda(data) if RECEIVED in said else _culprit.path(data)
     finding = _verdict.crossing("unsendable-output", _notice.journal(), said, culprit, None, _respond.facts())
     return _respond.respond(finding, error)

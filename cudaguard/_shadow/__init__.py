@@ -23,7 +23,7 @@ def install(policy: Policy) -> None:
         return
     from cudaguard._shadow import _parts
 
-    state.policy, state.home = policy, os.getpid()
+    state.begin(policy)
     _parts.install()
     os.register_at_fork(after_in_child=settle)
     state.installed = True

@@ -7,7 +7,6 @@ path: one dict look-up finds the calls that are different, one loop refuses CPU 
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import getpid
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ _SUSPECT = frozenset((Tensor, torch.nn.Parameter)) | _LISTS
 
 def dispatch(cls: Any, func: Any, types: tuple[Any, ...], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """``__torch_function__`` of every shadow tensor."""
-    if getpid() != state.home:
+    if not state.mark[0]:
         settle()
     if cls._era != state.era:
         return _inherited(cls, func, types, args, kwargs or {})

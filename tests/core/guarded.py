@@ -52,7 +52,7 @@ def environment(**extra: str | None) -> dict[str, str]:
     """The environment of this process without anything that steers Python or the guard, and with `extra`; None leaves a name out."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CUDAGUARD", "_CUDAGUARD", "PYTHON", "PYTORCH"))}
     kept |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return kept | {name: value for name, value in extra.items() if value is not None}
+    return {name: value for name, value in (kept | extra).items() if value is not None}
 
 
 def run(

@@ -1,6 +1,7 @@
 """NestedTensors through a rerouted loader: 8 of the 48 combinations for each start method and pin_memory. Run under CUDAGUARD=reroute.
 
-    nested_round_trip.py fork pin 1      start method, pin or plain, repetitions
+    nested_round_trip.py fork pin 1        start method, pin or plain, repetitions, each with new workers
+    nested_round_trip.py spawn pin 10 10   and passes over the data with the same (persistent) worker: 100 round trips, but 10 starts of it
 
 strided or jagged, built in the worker or held by the dataset, on the CPU or on CUDA; of each: contiguous, not contiguous, with
 lengths, two that share their offsets, with requires_grad. Prints `RESULT ok N` with the number of tensors compared.
@@ -77,9 +78,13 @@ def first(items):
     return items[0]
 
 
-def run(method, pin, source, layout, device):
-    options = {"num_workers": 1, "pin_memory": pin, "timeout": 60, "multiprocessing_context": method}
+def run(method, pin, passes, source, layout, device):
+    options = {"num_workers": 1, "pin_memory": pin, "timeout": 60, "multiprocessing_context": method, "persistent_workers": passes > 1}
     loader = DataLoader(source(layout, device), batch_size=1, collate_fn=first, **options)
+    return sum(epoch(loader, pin, layout, device) for _ in range(passes))
+
+
+def epoch(loader, pin, layout, device):
     compared = 0
     for i, sample in enumerate(loader):
         want = make(layout, KINDS[i], "cpu", i)
@@ -93,21 +98,21 @@ def run(method, pin, source, layout, device):
     return compared
 
 
-def main(method, pin, times):
+def main(method, pin, times, passes=1):
     warm = torch.zeros(1, device="cuda")
     total = 0
     for _ in range(times):
         for source, layout, device in itertools.product((Built, Held), (torch.strided, torch.jagged), ("cpu", "cuda")):
             try:
-                total += run(method, pin, source, layout, device)
+                total += run(method, pin, passes, source, layout, device)
             except BaseException as error:
                 names = (method, "pin" if pin else "plain", source.__name__, layout, device)
                 print("FAILED", *names, f"{type(error).__name__}: {error}"[-3000:], flush=True)
-    want = times * 8 * (len(KINDS) + 1)
+    want = times * passes * 8 * (len(KINDS) + 1)
     print("RESULT ok" if total == want else "RESULT failed", total, "of", want)
     assert warm.device.type == "cuda"
     return total != want
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2] == "pin", int(sys.argv[3])))
+    sys.exit(main(sys.argv[1], sys.argv[2] == "pin", *map(int, sys.argv[3:])))

@@ -106,3 +106,25 @@ def test_crossing_follows_the_rules_of_ipc(printed):
     assert lines["non-leaf"].startswith("!! RuntimeError: Cowardly refusing to serialize non-leaf tensor")
     assert lines["storage"] == "!! RuntimeError: Cannot pickle CUDA storage; try pickling a CUDA tensor instead"
     assert "pin memory thread" in lines["pinned loader"]
+
+
+C_FORK = """
+import ctypes, os, torch
+from cudaguard._shadow import _state
+if {asked}: _state.state.mark = _state._Asked()
+x = torch.zeros(2, device="cuda")
+pid = ctypes.PyDLL(None).fork()
+if pid == 0:
+    try: print(x + 1, flush=True)
+    except BaseException as error: print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+print((x + 1).tolist(), type(_state.state.mark).__name__)
+"""
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_fork_in_c_is_noticed_with_a_page_that_the_kernel_wipes_and_without(asked, python):
+    done = python(C_FORK.format(asked=asked), CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
+    assert done.stdout.startswith("AcceleratorError CUDA error: initialization error"), done
+    assert done.stdout.splitlines()[-1] == f"[1.0, 1.0] {'_Asked' if asked else 'mmap'}"

@@ -7,6 +7,7 @@ tensors, parameters and buffers; for nested tensors it is an error and for spars
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from .._shadow._classes import base_of, hold
 from .._shadow._generators import make as make_generator
 from . import _copies
 from ._copies import Copy
-from ._held import Held
+from ._held import OTHERS, Held
 from ._reduce import Dispatchless
 
 Tensor = torch.Tensor
@@ -33,7 +34,7 @@ def adopt(copies: list[Copy]) -> None:
 def _give(held: Held, cpu: Any) -> None:
     data = held.data
     if not isinstance(data, Tensor):
-        _replace(held, _generator(data, cpu))
+        _replace(held, next(make(data, cpu) for name, make in STAND_INS.items() if isinstance(data, OTHERS.get(name, ()))))
     elif cpu is None:
         _wrapper(data)
     elif _copies.dense(data):
@@ -86,6 +87,23 @@ def _generator(old: Any, seed: int) -> Any:
     made = make_generator(index(old))
     made.manual_seed(seed)
     return made
+
+
+def _stream(old: Any, cpu: None) -> Any:
+    kind: Any = torch.cuda.Stream if isinstance(old, OTHERS["stream"]) else torch.Stream
+    return kind(stream_id=old.stream_id, device_index=old.device_index, device_type=old.device_type)
+
+
+def _event(old: Any, cpu: None) -> Any:
+    """One that measures time: whether the parent's does, it does not say."""
+    kind: Any = torch.cuda.Event if isinstance(old, OTHERS["event"]) else torch.Event
+    return kind(enable_timing=True)
+
+
+# By the names of `_held.OTHERS`. torch's classes are the shadow's here: what is made says yes to everything, and to isinstance too.
+STAND_INS: dict[str, Callable[[Any, Any], Any]] = {
+    "generator": _generator, "stream": _stream, "any stream": _stream, "event": _event, "any event": _event,
+}  # fmt: skip
 
 
 def _replace(held: Held, new: Any) -> None:

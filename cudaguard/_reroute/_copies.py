@@ -70,9 +70,9 @@ def dense(data: Any) -> bool:
 
 
 def _other(data: Any) -> Any:
-    """A copy of what is no dense tensor. A generator's is its seed."""
+    """A copy of what is no dense tensor. A generator's is its seed; streams and events have nothing to copy."""
     if not isinstance(data, Tensor):
-        return data.initial_seed()
+        return data.initial_seed() if isinstance(data, torch._C.Generator) else None
     if wraps(data):
         return None
     plain = detached(data)

@@ -2,10 +2,12 @@
 
     python tests/benchmarks/reroute.py                          64x3x224x224, 8 workers, every way, 3 alternating rounds
     python tests/benchmarks/reroute.py --ways hand reroute --rounds 5
+    python tests/benchmarks/reroute.py --ways hand ahead reroute --work 12      with twelve matrix products a batch: the GPU is the bottleneck
     python tests/benchmarks/reroute.py --shadow                 cost of the shadow for each torch call, in a rerouted worker
     CUDAGUARD_SIMULATE=1 python tests/benchmarks/reroute.py --batch 8 --side 32 --batches 10 --workers 2      a dry run
 
-The ways: `hand` builds on the CPU, pinned, and moves batches in the loop with non_blocking; `reroute` has `.cuda()` in `__getitem__` under
+The ways: `hand` builds on the CPU, pinned, and moves batches in the loop with non_blocking; `ahead` is that with the next batch copied on a
+stream of its own while the current one is used, which is what a faster delivery would have to do; `reroute` has `.cuda()` in `__getitem__` under
 CUDAGUARD=reroute; `spawn` and `forkserver` have `.cuda()` in `__getitem__`, without the guard; `zero` is num_workers=0. Every way runs in a
 process of its own; a line of JSON for each, then medians, and the ratios that the budgets are about.
 """
@@ -21,8 +23,9 @@ import sys
 import time
 import timeit
 
-WAYS = ("hand", "reroute", "spawn", "forkserver", "zero")
+WAYS = ("hand", "ahead", "reroute", "spawn", "forkserver", "zero")
 GUARDED = {"reroute"}
+ON_CPU = {"hand", "ahead"}  # ways whose dataset stays on the CPU
 
 
 def parse():
@@ -34,6 +37,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--no-pin", action="store_true", help="pin_memory=False for reroute")
+    parser.add_argument("--work", type=int, default=0, help="matrix products of 8192 x 8192 on the GPU for each batch")
     parser.add_argument("--shadow", action="store_true")
     parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -59,12 +63,43 @@ class Images:
 def loader_of(args, way):
     from torch.utils.data import DataLoader
 
-    data = Images(args.batch * args.batches, args.side, "cpu" if way == "hand" else "cuda")
+    data = Images(args.batch * args.batches, args.side, "cpu" if way in ON_CPU else "cuda")
     workers = 0 if way == "zero" else args.workers
     method = way if way in ("spawn", "forkserver") else "fork"
-    pin = way == "hand" or (way == "reroute" and not args.no_pin)
+    pin = way in ON_CPU or (way == "reroute" and not args.no_pin)
     options = {"multiprocessing_context": method, "timeout": 120} if workers else {}
     return DataLoader(data, batch_size=args.batch, num_workers=workers, pin_memory=pin, **options)
+
+
+def moved(batches):
+    """Each batch on the GPU, copied on the current stream when it is asked for."""
+    for images, _ in batches:
+        yield images.to("cuda", non_blocking=True)
+
+
+def moved_ahead(batches):
+    """Each batch on the GPU, its copy begun on a stream of its own before the one before it is used."""
+    import torch
+
+    side, use, waiting = torch.cuda.Stream(), torch.cuda.current_stream(), None
+    for images, _ in batches:
+        with torch.cuda.stream(side):
+            coming = images.to("cuda", non_blocking=True)
+        if waiting is not None:
+            yield waiting
+        use.wait_stream(side)
+        coming.record_stream(use)
+        waiting = coming
+    yield waiting
+
+
+def delivered(batches):
+    """Each batch, which is on the GPU."""
+    for images, _ in batches:
+        yield images
+
+
+MOVES = {"hand": moved, "ahead": moved_ahead}
 
 
 def used(torch):
@@ -83,13 +118,15 @@ def one(args, way):
     import torch
 
     weight = torch.ones(1, device="cuda")
+    matrix = torch.ones(8192, 8192, device="cuda", dtype=torch.bfloat16) if args.work else None
     torch.cuda.synchronize()
     before, start = used(torch), time.perf_counter()
     seen, first, memory, private = 0, None, 0, 0
     iterator = iter(loader_of(args, way))
-    for n, (images, _) in enumerate(iterator):
-        images = images.to("cuda", non_blocking=True) if way == "hand" else images
+    for n, images in enumerate(MOVES.get(way, delivered)(iterator)):
         total = images[0, 0, 0].sum() * weight  # a little work that uses the batch
+        for _ in range(args.work):
+            matrix @ matrix
         if first is None:
             total.item()
             first, start_rest = time.perf_counter() - start, time.perf_counter()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from rerouted import Ran
 
+from cudaguard._reroute import _held
+
 HOLDERS = """
     import functools, sys
     from collections import deque
@@ -106,6 +108,101 @@ def test_data_is_found_wherever_it_is_held(reroute: Callable[..., Ran]) -> None:
         """
     ).ok()
     assert "RESULT ok" in ran.out
+
+
+LONG = """
+    import torch
+    from dataclasses import dataclass
+    from torch.utils.data import DataLoader, Dataset
+
+    @dataclass
+    class Sample:
+        name: str
+        extra: object
+
+    class Labels:
+        table = None
+
+    class Data(Dataset):
+        def __init__(self):
+            hidden = torch.full((2,), 5.0, device="cuda")
+            self.plain = [(f"{i}.jpg", i, [1.0, {"box": i}]) for i in range(1000)]
+            self.samples = [Sample(str(i), [torch.zeros(1)]) for i in range(1000)]
+            self.samples[700].extra = [{"deep": torch.full((2,), 1.0, device="cuda")}]
+            self.by_name = {str(i): [None] for i in range(1000)}
+            self.by_name["999"][0] = torch.full((2,), 2.0, device="cuda")
+            self.labels = [Labels() for i in range(1000)]
+            self.lambdas = {i: (lambda: hidden) if i == 500 else None for i in range(1000)}
+        def __len__(self): return 1
+        def __getitem__(self, i):
+            return self.samples[700].extra[0]["deep"], self.by_name["999"][0], self.labels[3].table, self.lambdas[500]()
+
+    def first(items): return items[0]
+
+    if __name__ == "__main__":
+        Labels.table = torch.full((2,), 3.0, device="cuda")
+        got = next(iter(DataLoader(Data(), num_workers=1, collate_fn=first, multiprocessing_context="fork", timeout=20)))
+        assert all(tensor.is_cuda for tensor in got)
+        print([tensor[0].item() for tensor in got])
+"""
+
+
+def test_data_is_found_in_long_containers(reroute: Callable[..., Ran]) -> None:
+    """Those are swept first, by the garbage collector, which knows of no names: what is on the GPU must not get lost by that."""
+    assert reroute(LONG).ok().out == "[1.0, 2.0, 3.0, 5.0]\n"
+
+
+def test_a_sweep_looks_at_a_long_list_of_files_without_walking_it() -> None:
+    class Box:
+        pass
+
+    samples = [(f"{i}.jpg", i, [1.0, {"box": Box()}]) for i in range(1000)]
+    assert _held._swept(samples) == {Box}
+    samples[500][2].append(len)  # leads nowhere
+    assert _held._swept(samples) == {Box}
+    samples[500][2].append(lambda: samples)  # leads to what it names
+    assert _held._swept(samples) is None
+
+
+STREAMS = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Data(Dataset):
+        def __init__(self):
+            self.side, self.done, self.current = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True), [torch.cuda.current_stream()]
+        def __len__(self): return 2
+        def __getitem__(self, i):
+            with torch.cuda.stream(self.side):
+                made = torch.full((2,), float(i), device="cuda")
+            self.done.record(self.side)
+            self.current[0].wait_event(self.done)
+            self.current[0].wait_stream(self.side)
+            self.done.synchronize()
+            self.side.synchronize()
+            assert isinstance(self.side, torch.cuda.Stream) and self.side.query() and self.side.device.index == 0
+            return made
+
+    if __name__ == "__main__":
+        warm = torch.zeros(1, device="cuda")
+        data = Data()
+        before = data.side, data.done, data.current[0]
+        for batch in DataLoader(data, num_workers=2, multiprocessing_context="fork", timeout=30):
+            print(batch.device, batch.tolist())
+        assert before == (data.side, data.done, data.current[0])
+        torch.cuda.synchronize()
+"""
+MADE = "cuda:0 [[0.0, 0.0]]\ncuda:0 [[1.0, 1.0]]\n"
+
+
+def test_streams_and_events_that_a_dataset_holds(reroute: Callable[..., Ran]) -> None:
+    assert reroute(STREAMS).ok().out == MADE
+
+
+@pytest.mark.gpu
+def test_streams_and_events_that_a_dataset_holds_on_a_gpu(reroute: Callable[..., Ran]) -> None:
+    """There they are torch's own objects, which would ask the driver: in the worker others must have taken their place."""
+    assert reroute(STREAMS, real=True).ok().out == MADE
 
 
 def test_too_much_data_is_refused_with_its_path(reroute: Callable[..., Ran]) -> None:

@@ -65,6 +65,10 @@ class _AnyWrapper(type):
 class PinException(ExplainedException, metaclass=_AnyWrapper):
     """An exception of the parent's pin thread."""
 
+    def __iter__(self) -> NoReturn:
+        """torchdata unpacks (output, worker, state) from what the pin thread sends, an error or not: it gets the error."""
+        self.reraise()
+
     @staticmethod
     @safe(None)
     def better(error: BaseException) -> CudaGuardError | None:

@@ -58,13 +58,16 @@ def making(plan: Plan) -> Iterator[None]:
 
 
 @safe(Plan(None))
-def prepare(loader: Any) -> Plan:
-    """Look at what the workers will need. Wakes nothing: if CUDA is down, the workers are healthy and need nothing."""
+def prepare(loader: Any, rest: tuple[Any, ...] = ()) -> Plan:
+    """Look at what the workers will need: the loader's objects, and what else its iterator is made of, a state to go on from.
+
+    Wakes nothing: if CUDA is down, the workers are healthy and need nothing.
+    """
     if _notice.bad() is not None or not _notice.woken():
         return Plan(None)
     from .._shadow import _parts  # noqa: F401  # loaded once here, not in every worker
 
-    found = _search(loader)
+    found = _search(loader, rest)
     plan = Plan(_snapshot.take(), found)
     plan.refusal = _copies.refusal(found)
     if plan.refusal is None and _method(loader) == "fork":
@@ -72,8 +75,9 @@ def prepare(loader: Any) -> Plan:
     return plan
 
 
-def _search(loader: Any) -> list[Held]:
-    return _held.find({"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn})
+def _search(loader: Any, rest: tuple[Any, ...]) -> list[Held]:
+    roots = {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn, "state": rest}
+    return _held.find(roots)
 
 
 def _method(loader: Any) -> str:

@@ -1,5 +1,6 @@
-"""Random batches through a rerouted loader, compared with the same code on the plain CPU in this process. See test_reroute_property.py.
+"""Random batches through a rerouted loader, compared with the same code without workers, on the CPU and on the devices.
 
+See test_reroute_property.py.
     random_batches.py COUNT SEED      prints `RESULT ok COUNT`
 
 A batch is a tree of containers; its leaves are dense tensors of random dtype, shape and strides, views of one another, the same object
@@ -131,7 +132,7 @@ def same(got, want, device):
     if got.is_nested:
         return [same(a.detach(), b.detach(), device) for a, b in zip(got.unbind(), want.unbind(), strict=True)]
     plain = [t.detach().to_dense() if t.layout is not torch.strided else t.detach() for t in (got, want)]
-    assert torch.equal(plain[0].cpu(), plain[1]), (got, want)
+    assert torch.equal(plain[0].cpu(), plain[1].cpu()), (got, want)
     return None
 
 
@@ -143,13 +144,14 @@ def sharing(tree):
 
 
 def check(seeds, pin):
-    """What arrives is what plain CPU code makes, on the devices and with the sharing that code without workers gives."""
+    """What arrives is what plain CPU code makes, and what code without workers gives: on the same devices, with the same sharing."""
     loader = DataLoader(Batches(seeds), batch_size=1, collate_fn=first, num_workers=1, timeout=60, pin_memory=pin, multiprocessing_context="fork")
     for number, got in zip(seeds, loader, strict=True):
         here, plain = Maker(number, real=True).tree(), Maker(number, real=False).tree()
         assert shape_of(got) == shape_of(plain), number
         for a, b, c in zip(leaves(got), leaves(plain), leaves(here), strict=True):
             same(a, b, c.device)
+            same(a, c, c.device)
         if any(leaf.is_cuda for leaf in leaves(here)):
             assert sharing(got) == sharing(here), (number, sharing(got), sharing(here))
 

@@ -68,7 +68,7 @@ def test_a_state_that_cannot_be_sent_is_named(reroute: Callable[..., Ran], when:
     """
     ).ok()
     assert "main process: state[" in ran.out and "'lock'" in ran.out, ran.out
-    assert ran.slugs()[0] == "unsendable-output"
+    assert "unsendable-output" in ran.slugs()
 
 
 def test_pinning_a_state_that_is_on_the_gpu_is_told(reroute: Callable[..., Ran]) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -165,11 +165,18 @@ def _under_torch(file: str) -> bool:
 
 def _installed() -> tuple[str, ...]:
     """Folders of installed packages that are not called site-packages. sysconfig and site are loaded only if they already are."""
-    site, config = sys.modules.get("site"), sys.modules.get("sysconfig")
-    get_path = getattr(config, "get_path", None)  # missing while sysconfig itself is being imported
-    folders = [get_path(name) for name in ("purelib", "platlib")] if get_path else []
+    site = sys.modules.get("site")
+    folders = _schemes(sys.modules.get("sysconfig"))
     folders += [site.USER_SITE] if site and isinstance(site.USER_SITE, str) else []
     return tuple(folder + os.sep for folder in folders if folder)
+
+
+def _schemes(config: Any) -> list[str]:
+    """What sysconfig says. While it is being imported it has no `get_path`, and while it imports its own data the answer has holes (3.13)."""
+    try:
+        return [config.get_path(name) for name in ("purelib", "platlib")] if config is not None else []
+    except (AttributeError, KeyError):
+        return []
 
 
 def _walk(frame: FrameType | None) -> Iterator[FrameType]:

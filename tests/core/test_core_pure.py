@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import sysconfig
 import textwrap
 from pathlib import Path
 
@@ -419,3 +420,13 @@ def test_a_started_child_knows_its_edge() -> None:
     book.start = Start(10, at(7), "dataloader", "spawn")
     assert book.edge() is book.start
     assert _journal.TIERS == (DRIVER, QUERIED, INITIALISED)
+
+
+def test_a_sysconfig_that_is_not_ready_names_no_folders() -> None:
+    class Half:
+        @staticmethod
+        def get_path(name: str) -> str:
+            raise AttributeError("'abi_thread'")
+
+    assert [_places._schemes(config) for config in (None, object(), Half)] == [[], [], []]
+    assert all("packages" in folder for folder in _places._schemes(sysconfig))

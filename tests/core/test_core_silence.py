@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from guarded import Program, environment
+from guarded import Program, environment, run
 
 HEALTHY = """
     import json, multiprocessing, os, sys, threading
@@ -347,3 +347,13 @@ def test_exiting_is_clean_in_every_mode(tmp_path: Path) -> None:
     for mode in ("record", "error"):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(CUDAGUARD=mode), cwd=tmp_path, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (5, "\n", "")
+
+
+def test_sysconfig_may_read_its_own_data_under_the_guard(tmp_path: Path) -> None:
+    """That is an import, in the middle of which sysconfig's answers have holes (Python 3.13): the guard must not step aside there."""
+    source = """
+        import cudaguard, json, sysconfig
+        assert sysconfig.get_config_var("prefix")
+        print(json.dumps([finding["message"] for finding in cudaguard.report().findings]))
+    """
+    assert run(tmp_path, source).json() == []

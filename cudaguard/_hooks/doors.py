@@ -24,6 +24,7 @@ DOORS = (
     ("torch.nested", "as_nested_tensor"),
     ("torch.distributed", "init_process_group"),
     ("torch.distributed", "new_group"),
+    ("torch.__config__", "show"),  # asks the CUDA runtime for its version; libraries read their build flags in it while they are imported
 )
 
 _inside = threading.local()
@@ -32,7 +33,7 @@ _inside = threading.local()
 def install(patches: Patches) -> None:
     """Watch the doors that are functions, and the constructor of CUDA streams."""
     for module, name in DOORS:
-        watch(patches, module, name)
+        watch(patches, module, name, f"{module}.{name}")
     stream = getattr(_notice.module("torch.cuda"), "Stream", None)
     if stream is not None and "__new__" in vars(stream):
         patches.put_static(stream, "__new__", door(stream.__new__))
@@ -40,7 +41,7 @@ def install(patches: Patches) -> None:
 
 def watch(patches: Patches, module: str, name: str, call: str = "") -> None:
     """Replace a function where users look it up, and in the module it is defined in: else it would no longer pickle."""
-    original = getattr(sys.modules[module], name, None)
+    original = getattr(sys.modules.get(module), name, None)  # a module may be loaded late, or be gone
     if original is None or isinstance(original, type):
         patches.unwatched.append(f"{module}.{name}")
         return

@@ -7,6 +7,7 @@ every version, with that version's own checks, locks and sentences.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from cudaguard._shadow import _generators, _memory, _streams
 from cudaguard._shadow._devices import Device, check, cuda_index
 from cudaguard._shadow._errors import not_simulated
-from cudaguard._shadow._patch import put
+from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
 
 cuda: Any = torch.cuda
@@ -89,6 +90,18 @@ def has_primary_context(index: int) -> bool:
     settle()
     state.policy.raw("torch._C._cuda_hasPrimaryContext")
     return bool(cuda.is_initialized())
+
+
+def _show_config(original: Any) -> Any:
+    """The build's configuration. It counts the devices first; C++ swallows what goes wrong in that."""
+
+    def show_config() -> Any:
+        settle()
+        with suppress(RuntimeError):
+            state.policy.raw("torch._C._show_config")
+        return original()
+
+    return show_config
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
@@ -201,6 +214,7 @@ def install() -> None:
     for name, function in ACCELERATOR.items():
         put(torch._C, f"_accelerator_{name}", function, create=hasattr(torch, "accelerator"))
     put(torch._C, "_get_accelerator", get_accelerator)
+    wrap(torch._C, "_show_config", _show_config)
     put(torch._C, "_has_cuda", True, create=True)
     for name, value in {"_cudart": Cudart, "_is_in_bad_fork": is_in_bad_fork, "_device_count_nvml": _visible_devices}.items():
         put(torch.cuda, name, value)

@@ -83,6 +83,21 @@ FILES = {
         def nvmlDeviceGetCount():
             return 2
     """,
+    "geometric/__init__.py": """
+        import geometric.plain
+        from geometric import typing
+    """,
+    "geometric/plain.py": "",
+    "geometric/typing.py": """
+        import torch
+        MAJOR = int(torch.__version__.split('.')[0])
+        try:
+            import geometric.plain
+            NO_MKL = 'USE_MKL=OFF' in torch.__config__.show()
+        except ImportError:
+            NO_MKL = bool(MAJOR)
+        TWO = max(1, MAJOR)
+    """,
     "failing.py": """
         import pretended
         pretended.wake()
@@ -116,7 +131,7 @@ FILES = {
 }
 
 
-LIBRARIES = ("cupy", "numba", "jax", "onnxruntime", "cuda", "triton", "pynvml.py")
+LIBRARIES = ("cupy", "numba", "jax", "onnxruntime", "cuda", "triton", "pynvml.py", "geometric")
 
 
 def write(folder: Path) -> dict[str, str]:

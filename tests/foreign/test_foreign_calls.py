@@ -47,6 +47,44 @@ def test_the_origin_is_the_line_of_the_call(program: Program, call: str) -> None
     assert run.json() == [str(run.script), run.line("# here"), call, "driver", None, False]
 
 
+def test_a_library_that_reads_torch_s_configuration_while_it_is_imported(program: Program) -> None:
+    """`torch.__config__.show()` wakes the driver, behind torch's back: the chain of imports ends at that line, and forking is not safe."""
+    source = """
+        import json, torch, cudaguard
+        import geometric  # here
+        (finding,) = cudaguard.report().findings
+        print(json.dumps([cudaguard.fork_safe(), torch.cuda.is_initialized(), finding]))
+    """
+    run = program(source)
+    safe, initialised, finding = run.json()
+    origin = finding["origin"]
+    assert (safe, initialised, finding["slug"], finding["tier"]) == (False, False, "import-initialises", "driver")
+    assert (origin["file"], origin["line"], origin["call"]) == (str(run.script), run.line("# here"), "torch.__config__.show")
+    chain = [(Path(frame["file"]).parent.name, Path(frame["file"]).name, frame["line"]) for frame in origin["stack"][1:]]
+    assert chain == [("geometric", "__init__.py", 2), ("geometric", "typing.py", 5)]
+
+
+def test_torch_s_configuration_fails_in_no_child(program: Program) -> None:
+    """In a child whose parent woke the driver it answers, as a real one does; the touch after it is judged."""
+    source = """
+        import os, torch, cudaguard
+        def work():
+            return torch.__config__.show()  # origin
+        before = work()
+        pid = os.fork()
+        if pid == 0:
+            print(work() == before, flush=True)
+            try:
+                torch.ones(1, device="cuda")
+            except cudaguard.CudaForkError as error:
+                print(error.finding["origin"]["line"], error.finding["origin"]["call"], flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    """
+    run = program(source).ok()
+    assert run.out.split() == ["True", str(run.line("# origin")), "torch.__config__.show"]
+
+
 def test_what_is_watched_stays_what_it_was(program: Program) -> None:
     """Functions pickle, keep name, signature and documentation; classes are the same objects; disable() puts all back."""
     source = """

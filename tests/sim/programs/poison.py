@@ -51,7 +51,8 @@ torch.UntypedStorage(1, device="cuda")
 torch.amp.GradScaler("cuda")
 torch.autocast("cuda")
 torch.cuda.FloatTensor(1)
-torch.cuda.is_bf16_supported()"""
+torch.cuda.is_bf16_supported()
+torch.__config__.show()"""
 
 
 def answer(door):

@@ -97,7 +97,8 @@ def line(finding: Finding, size: int) -> str:
     fix = "keep that data on the CPU" if held else f"write `{kept}` there" if kept else "take the GPU out of that line"
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
-    return f"cudaguard: rerouted {_text.place(site)}: `{site.code}` stays on the CPU in the worker; {batch}. For good: {fix}{move}"
+    what = f"`{site.code}`" if site.code else "what it puts on the GPU"  # timeit and exec leave no source to read
+    return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {fix}{move}"
 
 
 def human(size: float) -> str:

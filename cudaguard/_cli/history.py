@@ -1,4 +1,4 @@
-"""What the events of a trace tell about a program: steps up, children, touches, each with its process. Pure."""
+"""What the events of a trace tell about a program: steps up, children, touches, each with its process."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from .._journal import TIERS
 from .._trace import METHODS
+from . import lines
+from .lines import Line
 from .watched import Event, Outcome
 
 Site = dict[str, Any]  # as in a report
 
 
 class Step(NamedTuple):
-    """CUDA went one tier up. `seconds` count from the program's start."""
+    """CUDA went one tier up. `seconds` count from the program's start; `at` is the line that did it, also where it is a library's."""
 
     seconds: float
     pid: int
@@ -22,6 +24,7 @@ class Step(NamedTuple):
     call: str
     site: Site
     between: list[Site]
+    at: Line | None
 
 
 class Child(NamedTuple):
@@ -105,7 +108,10 @@ def _site(args: dict[str, Any]) -> Site | None:
 
 def _step(event: Event, roles: dict[int, str], began: int) -> Step:
     args = event["args"]
-    return Step(_seconds(event, began), event["pid"], roles[event["pid"]], args["tier"], args["call"], _site(args) or {}, args.get("between", []))
+    site, between = _site(args) or {}, args.get("between", [])
+    at = None if between else lines.innermost(site.get("stack") or [], args["call"])
+    call = args["call"] or ("" if between else lines.called(at))  # on the user's line there may be an import alone
+    return Step(_seconds(event, began), event["pid"], roles[event["pid"]], args["tier"], call, site, between, at)
 
 
 def _child(event: Event, roles: dict[int, str], arrived: dict[int, int], began: int) -> Child:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import linecache
-import os
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from .. import _places, _text
 from .._text import MAKERS
-from . import blocks, terminal
+from . import blocks, lines, terminal
 from .history import Child, History, Site, Step, Touch
+from .lines import Line
 
 FAR = {
     "driver": "the driver was woken (cuInit), not by torch's own initialisation",
@@ -21,8 +19,8 @@ FAR = {
     "initialised": "torch initialised CUDA",
 }
 MADE = {"fork": "forked", "spawn": "spawned", "forkserver": "by server"}
+MANY = 8  # lines that may be meant
 LOADERS = ("dataloader", "stateful-dataloader")
-CELLS = "/IPython/core/interactiveshell.py"
 Row = tuple[float, list[str]]
 
 
@@ -51,7 +49,24 @@ def _first(history: History, frames: bool, before: str) -> list[str]:
 
 
 def _far(step: Step, last: str) -> list[str]:
-    return [*([f"  The call: {step.call}"] if step.call else []), f"  How far it went: {last}."]
+    return [*_which(step.at), *([f"  The call: {step.call}"] if step.call else []), f"  How far it went: {last}."]
+
+
+def _which(at: Line | None) -> list[str]:
+    """Which line of a library's it was."""
+    if at is None or not at.module:
+        return []
+    where = f"module {at.module} in package {at.package}" + (f", in {at.function}" if at.function != "<module>" else "")
+    if at.exact:
+        return [f"  The line: line {at.line} of {where}"]
+    return [f"  The line: {_one_of(at)} {where}. Add --deep to find {'out' if len(at.candidates) == 1 else 'it'}."]
+
+
+def _one_of(at: Line) -> str:
+    if len(at.candidates) == 1:
+        return f"probably line {at.candidates[0]}, the only one that calls anything, of"
+    few = len(at.candidates) <= MANY
+    return f"one of the lines {', '.join(map(str, at.candidates))} of" if at.candidates and few else "one in the body of"
 
 
 def _unseen(step: Step, frames: bool) -> list[str]:
@@ -66,7 +81,7 @@ def _unseen(step: Step, frames: bool) -> list[str]:
 def _chain(site: Site, frames: bool) -> list[str]:
     """The calls and imports that led there, outermost first."""
     whole = site.get("stack") or []
-    stack = whole if frames else [frame for frame in _below(whole) if _matters(frame["file"])]
+    stack = whole if frames else [frame for frame in lines.below(whole) if lines.matters(frame["file"])]
     if len(stack) < 2:
         return []
     rows = [(f"{_file(frame['file'])}:{frame['line']}", _line(frame["file"], frame["line"])) for frame in stack]
@@ -74,25 +89,8 @@ def _chain(site: Site, frames: bool) -> list[str]:
     return ["  by way of", *(f"      {place:<{width}}  {_text._cut(code)}".rstrip() for place, code in rows)]
 
 
-def _below(stack: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a notebook's cell called, without what runs cells."""
-    last = max((i for i, frame in enumerate(stack) if frame["file"].replace(os.sep, "/").endswith(CELLS)), default=-1)
-    return stack[last + 1 :]
-
-
 def _file(file: str) -> str:
     return _places.cell(file) or _text.short(file)
-
-
-def _matters(file: str) -> bool:
-    """Whether a frame is the user's or a library's: neither torch's, nor Python's, nor ours."""
-    return _places.kind(file) in (_places.USER, _places.LIBRARY) and not file.startswith(_torch())
-
-
-def _torch() -> str:
-    """torch's folder; found, not imported."""
-    spec = importlib.util.find_spec("torch")
-    return os.path.dirname(spec.origin) + os.sep if spec and spec.origin else os.sep * 2
 
 
 def _line(file: str, line: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import sys
 from typing import Any
 
-from .. import _config, _hooks
+from .. import _config, _deep, _hooks
 from . import blocks, program, story, watched
-from .history import History, read
+from .history import History, Step, read
 from .watched import Outcome
 
 
@@ -21,7 +22,8 @@ class Trace:
     in order: each further step, every process that was made and whether it may use CUDA, every touch. It is told however
     the program ends. The exit code is the program's own.
 
-    `trace -c "import x"` answers: does importing x initialise CUDA, and which line of which module does it?
+    `trace -c "import x"` answers: does importing x initialise CUDA, and which line of which module does it? There the driver is
+    asked at each line of the modules' bodies, without --deep.
     """
 
     options: tuple[str, ...] | None = ("--trace",)
@@ -37,7 +39,8 @@ class Trace:
         """Run the program, tell the story, leave as the program did."""
         program.check(args.program)
         options = {"mode": "record", **({"trace": args.trace} if args.trace else {})}
-        outcome = watched.watch(args.program, options, {_hooks.DEEP: "1"} if args.deep else {})
+        deep = "1" if args.deep else _deep.BODIES if _imports(args.program) else ""
+        outcome = watched.watch(args.program, options, {_hooks.DEEP: deep} if deep else {})
         history = read(outcome)
         if args.json:
             print(json.dumps(as_dict(args.program, outcome, history)), flush=True)
@@ -47,19 +50,33 @@ class Trace:
         return watched.leave(outcome.code)
 
 
+def _imports(words: list[str]) -> bool:
+    """Whether a program does nothing but import."""
+    try:
+        body = ast.parse(program.kept(words[1])).body if words[0] == "-c" else []
+    except SyntaxError:
+        return False
+    return bool(body) and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
+
+
 def text(words: list[str], outcome: Outcome, history: History, frames: bool) -> str:
     """The story, between a line that says whose it is and one that says how it ended."""
     if _config.forced_off(os.environ):
         return "cudaguard: nothing was watched: CUDAGUARD=off is set"
-    end = f"The program {_ended(outcome)} after {outcome.seconds:.2f} s.{_deep(outcome)}"
+    end = f"The program {_ended(outcome)} after {outcome.seconds:.2f} s.{_asked(outcome)}"
     return f"\ncudaguard trace: {blocks.title(words)}\n\n{story.tell(history, frames)}\n\n{end}"
 
 
-def _deep(outcome: Outcome) -> str:
-    """What --deep cost."""
+def _asked(outcome: Outcome) -> str:
+    """What asking at lines cost. Where it was asked at the bodies' alone, being told of calls costs more than the questions."""
     costs = [event["args"] for event in outcome.events if event["name"] == "deep"]
-    lines, seconds = sum(cost["lines"] for cost in costs), sum(cost["seconds"] for cost in costs)
-    return f"\n--deep asked the driver at {lines:,} lines, which took about {seconds:.2f} s." if costs else ""
+    count = sum(cost["lines"] for cost in costs)
+    seconds = [cost["seconds"] for cost in costs if cost["seconds"] is not None]
+    if not costs:
+        return ""
+    if not seconds:
+        return f"\nThe driver was asked at {count:,} lines of modules that were imported."
+    return f"\n--deep asked the driver at {count:,} lines, which took about {sum(seconds):.2f} s."
 
 
 def _ended(outcome: Outcome) -> str:
@@ -70,8 +87,13 @@ def _ended(outcome: Outcome) -> str:
 def as_dict(words: list[str], outcome: Outcome, history: History) -> dict[str, Any]:
     """The story for other programs."""
     head = {"schema": 1, "program": words, "exit": outcome.code, "seconds": round(outcome.seconds, 3), "tier": history.tier}
-    rows = {"steps": [step._asdict() for step in history.steps], "children": [child._asdict() for child in history.children]}
-    return {**head, "first": history.first._asdict() if history.first else None, **rows, "findings": outcome.findings}
+    steps = [_step(step) for step in history.steps]
+    rows = {"steps": steps, "children": [child._asdict() for child in history.children]}
+    return {**head, "first": steps[0] if steps else None, **rows, "findings": outcome.findings}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {**step._asdict(), "at": step.at._asdict() if step.at else None}
 
 
 COMMAND = Trace()

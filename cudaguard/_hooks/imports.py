@@ -11,12 +11,13 @@ import functools
 import linecache
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from .. import _calls, _driver, _journal, _places, _respond, _trace, _verdict
 from .._journal import DRIVER, Journal, Step
-from .._places import USER, Frame, Site
+from .._places import GUARD, USER, Frame, Site
 from .._respond import safe
 from ..errors import CudaInitError
 from . import _notice, _refuse
@@ -28,6 +29,11 @@ LOADERS = (
     ("_frozen_importlib_external", "ExtensionFileLoader"),
     ("_pytest.assertion.rewrite", "AssertionRewritingHook"),
 )
+
+# `trace --deep` knows a line better than the imports before and after it: it is asked to tell first.
+asked_first: list[Callable[[], None]] = []
+
+_reached: tuple[str, int] | None = None  # the last line of a module's body that imported, and left CUDA down: the user's or a library's
 
 
 def _watching(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -66,10 +72,29 @@ def _begin() -> CudaInitError | None:
     line = _line()
     if not _driver.up():
         book.down = line
+        _reach(sys._getframe(3))
+        return None
+    if _told(book):
         return None
     here = _notice.site()
     up = line._replace(stack=here.stack)
     return _noted(book.stepped(DRIVER, "", here, (book.down or up, up)))
+
+
+def _told(book: Journal) -> bool:
+    """Whether somebody who knows better told of it."""
+    for tell in asked_first:
+        tell()
+    return bool(book.steps)
+
+
+def _reach(frame: FrameType | None) -> None:
+    """Note the line that the innermost module's body is at: an import further in, in a function, may stand above the line that called it."""
+    global _reached
+    while frame is not None and (frame.f_code.co_name != "<module>" or _places.kind(frame.f_code.co_filename) == GUARD):
+        frame = frame.f_back
+    if frame is not None:
+        _reached = frame.f_code.co_filename, frame.f_lineno
 
 
 def _line() -> Site:
@@ -84,6 +109,9 @@ def _ended(loader: Any, began: Site | None, module: Any) -> CudaInitError | None
         return None
     if not _driver.up():
         book.down = began  # the importing line again
+        _reach(sys._getframe(3))
+        return None
+    if _told(book):
         return None
     extension = type(loader).__name__ == "ExtensionFileLoader"
     return _noted(_extension_step(book, module) if extension else _body_step(book, began, module), note=True)
@@ -95,27 +123,48 @@ def _extension_step(book: Journal, module: Any) -> Step:
 
 
 def _body_step(book: Journal, began: Site | None, module: Any) -> Step:
-    """A line of this module's body, after the last import in it that left CUDA down; a library's module is the line that imports it."""
+    """A line of this module's body, after the last import in it that left CUDA down."""
     file = str(module.__file__)
     if _places.kind(file) != USER:
-        return book.stepped(DRIVER, f"import {module.__name__}", _places.from_frames(_places.waiting(), book.cut()), None)
+        return _library_step(book, module.__name__, file)
     down = book.down if book.down is not None and book.down is not began else Site(file, 1, "<module>")
     end = len(linecache.getlines(file)) or 1
-    suspects = _suspects(file, down.line if down.file == file else 1)
-    line = suspects[0] if len(suspects) == 1 else end
+    lines = suspects(file, down.line if down.file == file else 1)
+    line = lines[0] if len(lines) == 1 else end
     site = _places.from_frames((*_places.waiting(), Frame(file, line, "<module>", 0)), book.cut())
     return book.stepped(DRIVER, _calls.name(site) if line != end else "", site, (down, Site(file, end, "<module>", site.stack)))
 
 
-def _suspects(file: str, first: int) -> list[int]:
+def _library_step(book: Journal, name: str, file: str) -> Step:
+    """A library's module: for the user it is the line that imports it. Where one line of its body can be meant, the chain ends there."""
+    lines = suspects(file, _reached[1] if _reached is not None and _reached[0] == file else 1)
+    inner = (Frame(file, lines[0], "<module>", 0),) if len(lines) == 1 else ()
+    return book.stepped(DRIVER, f"import {name}", _places.from_frames((*_places.waiting(), *inner), book.cut()), None)
+
+
+HARMLESS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+PARTS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # what statements hold, that is no expression
+
+
+def suspects(file: str, first: int = 1) -> list[int]:
     """The lines of a module's body, from one on, that call something: definitions and assignments of constants wake nothing."""
     try:
         body = ast.parse("".join(linecache.getlines(file))).body
     except SyntaxError:  # no source to read
         return []
-    harmless = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    rest = [node for node in body if node.lineno >= first and not isinstance(node, harmless)]
-    return [node.lineno for node in rest if any(isinstance(part, ast.Call) for part in ast.walk(node))]
+    return sorted({line for node in body for line in _calling(node) if line >= first})
+
+
+def _calling(node: ast.AST) -> Iterator[int]:
+    """The lines of the statements that call something: this one, and those it holds."""
+    if isinstance(node, HARMLESS):
+        return
+    inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, PARTS)]
+    own = [part for part in ast.iter_child_nodes(node) if not isinstance(part, PARTS)]
+    if any(isinstance(call, ast.Call) for part in own for call in ast.walk(part)):
+        yield getattr(node, "lineno", 0)
+    for part in inner:
+        yield from _calling(part)
 
 
 def _noted(step: Step, note: bool = False) -> CudaInitError | None:

@@ -19,7 +19,7 @@ from .._hooks.cuda import INITIALISERS
 from .._journal import INITIALISED
 from .._respond import safe
 from .._shadow._patch import replaced
-from . import _adopt, _delivery, _note, _parcel, _plan, _snapshot
+from . import _adopt, _compiled, _delivery, _note, _parcel, _plan, _snapshot
 from ._note import Notes
 from ._policy import Rerouted
 
@@ -61,6 +61,7 @@ def _stand_in(snapshot: _snapshot.Snapshot) -> None:
     """The shadow, as in a process that has not touched CUDA yet: torch's own lazy initialisation runs on it at the first touch."""
     fresh, default = not _shadow.state.installed, _default_device()
     _shadow.install(Rerouted(snapshot, notes.noted, _note.refused))
+    _compiled.watch(_note.refused)
     torch.cuda._initialized = False
     torch.cuda._queued_calls.clear()  # the parent's
     for holder, name in INITIALISERS:  # the guard's own would raise at the first touch

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .._shadow import Policy
+from . import _compiled
 from ._parcel import by_value
 from ._snapshot import Snapshot
+
+_ITSELF = ("_higher_order_ops", "flex_attention")  # torch's files that call torch.compile on their own account
+_INDUCTOR = ("backend", "mode", "options")  # what a compiler would be told: none is loaded in a worker
 
 
 class Rerouted(Policy):
@@ -42,6 +47,19 @@ class Rerouted(Policy):
     def kernel(self, call: str) -> bool:
         """An operator that has no CPU kernel is refused: moving data cannot stand in for it."""
         raise self._refuse("torch.ops." + call.removesuffix(".default").replace("::", "."))
+
+    def lacking(self, what: str, instead: str) -> BaseException:
+        """CUDA graphs and the like exist on a GPU alone."""
+        return self._refuse(what)
+
+    def compile(self, original: Callable[..., Any], model: Any, options: dict[str, Any]) -> Any:
+        """What torch itself compiles, to run a `cond` or the like, stays eager; what the program compiles is watched."""
+        caller = sys._getframe(2).f_code.co_filename
+        if options.get("disable") or any(part in caller for part in _ITSELF):
+            return super().compile(original, model, options)
+        made = original(model, **{name: value for name, value in options.items() if name not in _INDUCTOR}, backend="eager")
+        _compiled.watch(self._refuse)
+        return made
 
     def properties(self, index: int) -> Any:
         return self._snapshot.properties[index]

@@ -6,8 +6,12 @@ from typing import Any
 
 import torch
 
+from cudaguard._shadow import _dispatch
+from cudaguard._shadow._classes import Shadow
 from cudaguard._shadow._errors import not_simulated
+from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import put, wrap
+from cudaguard._shadow._state import state
 
 
 def _builtin(original: Any) -> Any:
@@ -20,11 +24,26 @@ def _builtin(original: Any) -> Any:
 
 def _uncompiled(original: Any) -> Any:
     def compile_(model: Any = None, **kwargs: Any) -> Any:
-        """A compiler would look through the shadow and generate code for the device it names."""
-        kwargs["disable"] = True
-        return original(model, **kwargs)
+        return state.policy.compile(original, model, kwargs)
 
     return compile_
+
+
+def _scripted(original: Any) -> Any:
+    """A function of ``torch.jit.script``: unlike a scripted module's methods, torch does not announce it to the tensors it is given."""
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        kinds = {type(leaf): None for leaf in leaves((*args, kwargs)) if isinstance(leaf, Shadow)}
+        if not kinds:
+            return original(self, *args, **kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return original(self, *args, **kwargs)
+
+        call.__name__ = self.name
+        return _dispatch.dispatch(next(iter(kinds)), call, tuple(kinds), args, kwargs)
+
+    return __call__
 
 
 def _no_nccl(original: Any) -> Any:
@@ -48,6 +67,7 @@ def install() -> None:
     put(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     wrap(torch.jit._builtins, "_find_builtin", _builtin)
     wrap(torch, "compile", _uncompiled)
+    wrap(torch.jit.ScriptFunction, "__call__", _scripted)
     put(torch.cuda.nvtx, "_nvtx", Nvtx())
     distributed = getattr(torch, "distributed", None)
     for owner in (distributed, getattr(distributed, "distributed_c10d", None)):

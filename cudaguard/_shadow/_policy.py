@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow._errors import driver_error
+from cudaguard._shadow._errors import driver_error, not_simulated
 
 Device = torch.device
 
@@ -87,6 +87,14 @@ class Policy:
     def kernel(self, call: str) -> bool:
         """May an operator that has only a CUDA kernel run on CPU data? False or an exception refuses it."""
         return True
+
+    def lacking(self, what: str, instead: str) -> BaseException:
+        """The error for what no CPU can stand in for, CUDA graphs and the like. `instead` is what to do about it."""
+        return not_simulated(what, instead)
+
+    def compile(self, original: Callable[..., Any], model: Any, options: dict[str, Any]) -> Any:
+        """``torch.compile``: a compiler would look through the shadow and generate code for the device it names."""
+        return original(model, **{**options, "disable": True})
 
     # Forks
     def forked(self) -> bool:

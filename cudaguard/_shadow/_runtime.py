@@ -14,7 +14,6 @@ import torch
 
 from cudaguard._shadow import _generators, _memory, _streams
 from cudaguard._shadow._devices import Device, check, cuda_index
-from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._patch import put, wrap
 from cudaguard._shadow._state import settle, state
 
@@ -114,7 +113,7 @@ def _always(value: Any) -> Callable[..., Any]:
 
 def _refuse(what: str, instead: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise not_simulated(what, instead)
+        raise state.policy.lacking(what, instead)
 
     return refuse
 
@@ -225,15 +224,17 @@ def install() -> None:
     _refusals()
 
 
+_EAGERLY = "run it eagerly here, and on a GPU as it is"
 _COLLECTIVES = "_scatter _scatter_out _gather _gather_out _broadcast _broadcast_out _broadcast_coalesced".split()
 
 
 def _refusals() -> None:
     """What cannot be pretended says so, instead of failing somewhere inside."""
-    instead = "run it eagerly here, and on a GPU as it is"
-    for owner, names in ((torch.cuda, ("CUDAGraph", "graph", "make_graphed_callables", "MemPool")), (torch.cuda.graphs, ("CUDAGraph",))):
-        for name in names:
-            put(owner, name, _refuse(f"torch.cuda.{name}", instead))
+    for kind in (getattr(torch.cuda, name, None) for name in ("CUDAGraph", "graph", "MemPool")):
+        if kind is not None:  # the class stays: programs ask isinstance
+            put(kind, "__new__", staticmethod(_refuse(f"torch.cuda.{kind.__name__}", _EAGERLY)))
+    put(torch.cuda.CUDAGraph, "replay", _refuse("torch.cuda.CUDAGraph.replay", _EAGERLY))  # of one that was captured before a fork
+    put(torch.cuda, "make_graphed_callables", _refuse("torch.cuda.make_graphed_callables", _EAGERLY))
     for name in _COLLECTIVES:
         put(torch._C, name, _refuse("DataParallel", "use one device here, or DistributedDataParallel with the backend 'gloo'"), create=True)
     put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", _always(False))

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import linecache
 import os
+import re
 import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from typing import Any, NamedTuple
@@ -44,8 +45,11 @@ def innermost(stack: list[dict[str, Any]], call: str) -> Line | None:
 
 
 def called(line: Line | None) -> str:
-    """What a library's line calls, as far as its source tells."""
-    return _calls.name(_places.Site(line.file, line.line, line.function)) if line and line.module and line.file and line.line else ""
+    """What a library's line calls, as far as its source tells: torch, if it names torch, as in `bool(torch.cuda.is_available())`."""
+    if line is None or not (line.module and line.file and line.line):
+        return ""
+    named = re.search(r"\btorch\.[\w.]+(?=\()", line.code)
+    return named.group() if named else _calls.name(_places.Site(line.file, line.line, line.function))
 
 
 def _line(frame: dict[str, Any]) -> Line:

@@ -78,8 +78,9 @@ def read(outcome: Outcome) -> History:
     roles = {event["pid"]: event["args"]["role"] for event in events if event["ph"] == "M"}
     arrived = {event["args"]["child"]: event["pid"] for event in events if event["ph"] == "X" and event["name"] in METHODS.values()}
     made = [_child(event, roles, arrived, outcome.began) for event in events if event["ph"] == "X" and event["name"] in METHODS]
+    asked = {event["pid"] for event in events if event["name"] == "deep" and event["args"]["lines"] and event["args"]["seconds"] is None}
     return History(
-        [_step(event, roles, outcome.began) for event in _of(events, "cuda")],
+        [_step(_narrowed(event) if event["pid"] in asked else event, roles, outcome.began) for event in _of(events, "cuda")],
         _once(made),
         [_touch(event, roles, outcome.began) for event in _of(events, "finding")],
     )
@@ -104,6 +105,16 @@ def _seconds(event: Event, began: int) -> float:
 def _site(args: dict[str, Any]) -> Site | None:
     names = ("file", "line", "function", "code", "cell", "stack")
     return {name: args[name] for name in names} if "file" in args else None
+
+
+def _narrowed(event: Event) -> Event:
+    """A step that a hook found only when CUDA was up, where the driver was asked at each line of the bodies: what such a line called has done it."""
+    args = event["args"]
+    bodies = [i for i, frame in enumerate(args["stack"]) if frame["function"] == "<module>" and lines.matters(frame["file"])]
+    if "between" not in args or not bodies:
+        return event
+    kept = {name: value for name, value in args.items() if name != "between"}
+    return {**event, "args": {**kept, "stack": args["stack"][: bodies[-1] + 1]}}
 
 
 def _step(event: Event, roles: dict[int, str], began: int) -> Step:

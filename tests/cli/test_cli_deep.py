@@ -175,6 +175,13 @@ def test_what_a_hook_sees_in_a_library_is_exact_in_any_case(traced, write, call,
     assert (first["at"]["line"], first["at"]["module"], first["at"]["exact"]) == (4, "lib.inner", True)
 
 
+def test_a_hook_that_comes_too_late_does_not_hide_the_line(traced):
+    """In the function no line is asked about, and `is_available()` finds CUDA up: the line that called the function is known all the same."""
+    body = "import standin, torch\nONE = int(1)\ndef f():\n    standin.wake()\n    return torch.cuda.is_available()\nTWO = f()\n"
+    first = traced("-c", "import lib", body=body)["first"]
+    assert (first["between"], first["at"]["line"], first["at"]["module"], first["at"]["exact"], first["call"]) == ([], 6, "lib.inner", True, "f")
+
+
 def test_with_deep_the_line_in_the_function_is_told(traced):
     at = traced("--deep", "-c", "import lib", body=BODIES["a function of the module"][0])["first"]["at"]
     assert (at["line"], at["function"]) == (4, "f")

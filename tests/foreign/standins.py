@@ -63,12 +63,17 @@ FILES = {
             def __init__(self, path):
                 pretended.wake()
     """,
+    "cuda/__init__.py": "",
+    "cuda/bindings/__init__.py": "",
     "cuda/bindings/driver.py": """
         import pretended
         def cuInit(flags):
             pretended.wake()
             return (0,)
     """,
+    "triton/__init__.py": "",
+    "triton/backends/__init__.py": "",
+    "triton/backends/nvidia/__init__.py": "",
     "triton/backends/nvidia/driver.py": """
         import pretended
         class CudaDriver:

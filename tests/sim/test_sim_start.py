@@ -1,6 +1,7 @@
 """Turning the simulation on: what the variable may say, when it is refused, and that nothing is loaded when it is off."""
 
 import pytest
+import torch
 
 from cudaguard import _simulate
 
@@ -111,6 +112,8 @@ ORDINARY = "x = torch.ones(2, device='cuda', requires_grad=True); (x * 3).sum().
 
 @pytest.mark.parametrize("drop", DROPPED)
 def test_a_private_name_that_is_gone_is_missed_only_by_who_needs_it(drop, python):
+    if torch.version.cuda and "OpOverloadPacket" in drop:
+        pytest.skip("a CUDA build has operators with a CUDA kernel only from the start, and every program needs the name there")
     start = f"import torch\n{drop}\nfrom cudaguard import _simulate\nprint(_simulate.start(1))\n{ORDINARY}\n"
     needs, word = DROPPED[drop]
     run = python(start, CUDAGUARD="off")

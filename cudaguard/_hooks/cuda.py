@@ -7,7 +7,9 @@ them for functions, and the quick exit costs what the original's costs (a proxy 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +30,9 @@ ALWAYS_POISON = {"get_arch_list"}
 # What a child of a process with a GPU is told when the driver fails in it: it would quietly take the CPU.
 LOST = {"is_available": False, "device_count": 0}
 
+# Methods of a function that functools.lru_cache made, as device_count is in torch 2.2: `torch.cuda.device_count.cache_clear()` is in use.
+CACHED = ("cache_clear", "cache_info", "cache_parameters")
+
 _inside = threading.local()
 
 
@@ -41,6 +46,14 @@ def install(patches: Patches) -> None:
         patches.wrap(holder, name, functools.partial(_query, cuda))
     for function in patches.made("torch.cuda"):
         function._dynamo_marked_constant = True  # where Dynamo was loaded before, it would trace into ours; torch's own it calls
+        _fold(function)
+
+
+def _fold(function: Callable[..., Any]) -> None:
+    """Dynamo of torch 2.2 keeps a list of what it calls while it compiles, by object: what it was loaded with."""
+    listed = getattr(sys.modules.get("torch._dynamo.variables.torch"), "constant_fold_functions", None)
+    if isinstance(listed, list) and inspect.unwrap(function) in listed:
+        listed.append(function)
 
 
 def _initialiser(cuda: Any, original: Callable[[], None]) -> Callable[[], None]:
@@ -99,6 +112,9 @@ def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
         return _notice.call(_ask, original, *args, **kwargs)
 
+    for name in CACHED:
+        if hasattr(original, name):
+            setattr(query, name, getattr(original, name))
     return query
 
 

@@ -64,7 +64,7 @@ def _swap(held: Held, cpu: Tensor) -> None:
     try:
         torch.utils.swap_tensors(tensor, cpu)  # type: ignore[no-untyped-call]
         hold(tensor, place)
-    except RuntimeError:  # something else in C++ holds the tensor: put another one in its place
+    except (AttributeError, RuntimeError):  # torch 2.2 has no swap_tensors; or something else in C++ holds it: put another one in its place
         _replace(held, hold(cpu, place))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import itertools
+import sys
 import threading
 import time
 from typing import Any
@@ -193,6 +195,10 @@ def install() -> None:
     for made, name in ((BaseStream, "Stream"), (BaseEvent, "Event")):
         _rename(made, name, "torch")
         put(torch, name, made)
+    for made, name in ((BaseStream, "_StreamBase"), (BaseEvent, "_EventBase")):
+        base = getattr(sys.modules.get("torch._streambase"), name, None)
+        if isinstance(base, abc.ABCMeta):  # Dynamo of torch 2.2 to 2.5 asks for it when it is imported
+            base.register(made)
     kinds: tuple[type, ...] = (Stream, ExternalStream, Event)
     for kind in kinds:
         _rename(kind, kind.__name__, "torch.cuda")

@@ -358,3 +358,16 @@ def test_sysconfig_may_read_its_own_data_under_the_guard(tmp_path: Path) -> None
         print(json.dumps([finding["message"] for finding in cudaguard.report().findings]))
     """
     assert run(tmp_path, source).json() == []
+
+
+def test_a_cached_function_keeps_the_methods_of_its_cache(tmp_path: Path) -> None:
+    """`torch.cuda.device_count.cache_clear()` is a known remedy for a count taken too early; in torch 2.2 functools.lru_cache made it."""
+    source = """
+        import functools, json, torch
+        torch.cuda.device_count = functools.lru_cache(maxsize=1)(torch.cuda.device_count)
+        import cudaguard
+        asked = [torch.cuda.device_count.cache_info().currsize for _ in range(2) if torch.cuda.device_count() + 1]
+        torch.cuda.device_count.cache_clear()
+        print(json.dumps([*asked, torch.cuda.device_count.cache_info().currsize]))
+    """
+    assert run(tmp_path, source, simulate=None).json() == [1, 1, 0]

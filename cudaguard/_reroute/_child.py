@@ -19,11 +19,15 @@ from .._hooks.cuda import INITIALISERS
 from .._journal import INITIALISED
 from .._respond import safe
 from .._shadow._patch import replaced
+from .._verdict import Finding
 from . import _adopt, _compiled, _delivery, _note, _parcel, _plan, _snapshot
+from ._delivery import News
+from ._meter import Heavy, Meter
 from ._note import Notes
 from ._policy import Rerouted
 
 notes = Notes()
+meter = Meter()
 _begun = False
 
 
@@ -94,9 +98,12 @@ def _rebind() -> None:
 
 
 def _packing(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    """What is fetched, packed. Only where the CPU takes the GPU's place is there work to measure."""
+    measured = functools.partial(meter.fetch, fetch) if _notice.bad() is not None else fetch
+
     @functools.wraps(fetch)
-    def packed(*args: Any, **kwargs: Any) -> Any:
-        return _packed(fetch(*args, **kwargs))
+    def packed(*args: Any) -> Any:
+        return _packed(measured(*args))
 
     return packed
 
@@ -129,23 +136,38 @@ def _used() -> bool:
 
 
 def _labelled(data: Any, parcel: Any) -> Any:
-    told = _told(0 if parcel is None else parcel.size())
-    if parcel is None:
-        return _delivery.Noted(data, told) if told[1] else data
-    parcel.places = told[0]
-    return _delivery.Noted(parcel, told) if told[1] else parcel
+    places, news = _told(0 if parcel is None else parcel.size())
+    if parcel is not None:
+        parcel.places, data = places, parcel
+    return _delivery.Noted(data, news) if news.first or news.heavy else data
 
 
-@safe(((), []))
-def _told(size: int) -> tuple[tuple[_delivery.Place, ...], list[_delivery.Told]]:
+@safe(((), News([], [])))
+def _told(size: int) -> tuple[tuple[_delivery.Place, ...], News]:
     """The lines of this batch, and what the parent should hear of for the first time."""
     if size and not notes.known:
         notes.placed() if _notice.bad() is not None else _healthy()
     places, new = notes.taken()
+    bad, found = _notice.bad() is not None, meter.heavy()
+    first, heavy = _heard([_weighed(finding, found) for finding in new]), _heard([_note.heavy(*line) for line in found])
+    return places, News(
+        [(finding.as_dict(), _delivery.line(finding, size) if bad else "") for finding in first],
+        [(finding.as_dict(), _delivery.heavy_line(finding)) for finding in heavy],
+    )
+
+
+def _weighed(finding: Finding, found: list[Heavy]) -> Finding:
+    """A line that is new and heavy at once: a place has one finding, so that says both."""
+    here = finding.touch.site if finding.touch else None
+    more = next((heavy.message for heavy in found if here and heavy.site[:2] == here[:2]), "")
+    return finding._replace(message=f"{finding.message}; {more}") if more else finding
+
+
+def _heard(new: list[Finding]) -> list[Finding]:
+    """Report findings; those that the user asked not to hear of end here."""
     for finding in new:
         _respond.respond(finding)
-    bad = _notice.bad() is not None
-    return places, [(finding.as_dict(), _delivery.line(finding, size) if bad else "") for finding in new]
+    return [finding for finding in new if not _respond.silenced(finding)]
 
 
 def _healthy() -> None:

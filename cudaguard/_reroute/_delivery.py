@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _advice, _respond, _text
 from .._respond import safe
@@ -16,10 +16,17 @@ Place = tuple[str, int]  # file, line
 Told = tuple[dict[str, object], str]
 
 
-class Noted(Crossing):
-    """An output with news: the first batch of a line that was rerouted. What is in it crosses as it would without."""
+class News(NamedTuple):
+    """What the parent hears of for the first time: lines that were rerouted, and lines whose work is heavy."""
 
-    def __init__(self, data: Any, news: tuple[tuple[Place, ...], list[Told]]) -> None:
+    first: list[Told]
+    heavy: list[Told]
+
+
+class Noted(Crossing):
+    """An output with news. What is in it crosses as it would without."""
+
+    def __init__(self, data: Any, news: News) -> None:
         self.data, self.news = data, news
 
     def pin_memory(self, device: Any = None) -> Noted:
@@ -30,7 +37,8 @@ class Noted(Crossing):
 
     def delivered(self) -> Any:
         """Tell the news, and deliver what is inside."""
-        _hear(self.news[1])
+        _hear(self.news.first)
+        _weigh(self.news.heavy)
         return self.data.delivered() if isinstance(self.data, Crossing) else self.data
 
 
@@ -43,14 +51,14 @@ class Tally:
 
 tallies: dict[Place, Tally] = {}  # lines that were told on stderr
 _heard: set[Place] = set()
+_weighed: set[Place] = set()
 _pid = 0
 
 
 @safe(None)
 def _hear(news: list[Told]) -> None:
     for finding, line in news:
-        touch: Any = finding["touch"] or {}
-        place = touch.get("file"), touch.get("line")
+        place = _place(finding)
         if place in _heard:
             continue
         _heard.add(place)
@@ -59,6 +67,33 @@ def _hear(news: list[Told]) -> None:
             tallies[place] = Tally(_text.short(str(place[0])) + f":{place[1]}")
             _at_exit()
             print(line, file=sys.stderr)
+
+
+@safe(None)
+def _weigh(news: list[Told]) -> None:
+    for finding, line in news:
+        place = _place(finding)
+        if place in _weighed:
+            continue
+        _weighed.add(place)
+        if not _amended(place, str(finding["message"]), line):
+            _respond.received(finding, line)
+        print(line, file=sys.stderr)
+
+
+def _amended(place: Place, message: str, line: str) -> bool:
+    """Add to what is known of a line already: there is one finding of a place."""
+    for i, (known, words) in enumerate(_respond.findings):
+        if known["slug"] == "rerouted" and _place(known) == place:
+            said = str(known["message"])
+            _respond.findings[i] = {**known, "message": said if message in said else f"{said}; {message}"}, f"{words}\n{line}"
+            return True
+    return False
+
+
+def _place(finding: dict[str, object]) -> Place:
+    touch: Any = finding["touch"] or {}
+    return touch.get("file"), touch.get("line")
 
 
 def _at_exit() -> None:
@@ -99,6 +134,12 @@ def line(finding: Finding, size: int) -> str:
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
     what = f"`{site.code}`" if site.code else "what it puts on the GPU"  # timeit and exec leave no source to read
     return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {fix}{move}"
+
+
+def heavy_line(finding: Finding) -> str:
+    """One line for a terminal: heavy work, its share, and where it belongs."""
+    where = _text.place(finding.touch.site) if finding.touch else ""
+    return f"cudaguard: rerouted {where}: {finding.message}; do it after the loader, on the GPU"
 
 
 def human(size: float) -> str:

@@ -6,7 +6,8 @@ import os
 import sys
 from types import FrameType
 
-from .. import _calls, _places, _respond, _verdict
+from .. import _advice, _calls, _places, _respond, _text, _verdict
+from .._advice import Advice
 from .._hooks import _notice
 from .._journal import Fork
 from .._places import GUARD, STANDARD, TORCH, USER, Site
@@ -31,7 +32,7 @@ class Notes:
         `slug` is what it would be without rerouting: the fix is the same.
         """
         self.used = True
-        place = _line(sys._getframe(2))
+        place = line(sys._getframe(2))
         if place is None:  # torch alone: its collate_fn, whose data came from a line that is known, or its own dataset
             self.unplaced = self.unplaced or _notice.site()
             return
@@ -58,7 +59,7 @@ class Notes:
         return places, new
 
 
-def _line(frame: FrameType | None) -> Place | None:
+def line(frame: FrameType | None) -> Place | None:
     """The user's line, or the innermost outside torch where a library did it. The parent's frames do not count."""
     library: Place | None = None
     while frame is not None:
@@ -72,6 +73,14 @@ def _line(frame: FrameType | None) -> Place | None:
             break
         frame = frame.f_back
     return library
+
+
+def heavy(site: Site, call: str, message: str) -> Finding:
+    """The finding for a line whose GPU work takes a good part of the workers' time on the CPU."""
+    finding = rerouted(Touch(os.getpid(), call, site), "fork-after-init")
+    later = Advice("move-in-parent", f"Do it after the loader, on the GPU: move {_text.place(site)} into the loop, where the batch is there.")
+    others = [advice for advice in finding.advice if advice.id != later.id]
+    return finding._replace(message=message, advice=(later, *others)[: _advice.MOST])
 
 
 def rerouted(touch: Touch, slug: str) -> Finding:

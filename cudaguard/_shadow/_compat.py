@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from cudaguard._shadow import _dispatch
 from cudaguard._shadow._classes import Shadow
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._mixing import leaves
@@ -33,7 +32,7 @@ def _scripted(original: Any) -> Any:
     """A function of ``torch.jit.script``: unlike a scripted module's methods, torch does not announce it to the tensors it is given."""
 
     def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        kinds = {type(leaf): None for leaf in leaves((*args, kwargs)) if isinstance(leaf, Shadow)}
+        kinds: dict[Any, None] = {type(leaf): None for leaf in leaves((*args, kwargs)) if isinstance(leaf, Shadow)}
         if not kinds:
             return original(self, *args, **kwargs)
 
@@ -41,7 +40,7 @@ def _scripted(original: Any) -> Any:
             return original(self, *args, **kwargs)
 
         call.__name__ = self.name
-        return _dispatch.dispatch(next(iter(kinds)), call, tuple(kinds), args, kwargs)
+        return next(iter(kinds)).__torch_function__(call, tuple(kinds), args, kwargs)
 
     return __call__
 

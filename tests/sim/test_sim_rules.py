@@ -28,6 +28,7 @@ MEASURED = {
     'torch.nested.as_nested_tensor([torch.ones(2)], device="cuda")': (False, False, RAW),
     'torch.sparse_coo_tensor([[0]], [1.0], (2,), device="cuda")': (True, True, CLEAR),
     'torch.ops.aten.zeros([1], device="cuda")': (False, False, RAW),
+    "torch.__config__.show()": (False, False, RAW),
     "torch.cuda.init()": (True, True, CLEAR),
     "torch.cuda.current_device()": (True, True, CLEAR),
     "torch.cuda.mem_get_info()": (True, True, CLEAR),

@@ -33,7 +33,10 @@ def name(site: Site) -> str:
 def _from_torch_frame(site: Site) -> str:
     """The outermost public torch function that the user's line called."""
     inner = site.stack[_index(site) + 1 :]
-    for frame in inner:
+    body = max((i for i, frame in enumerate(inner) if frame.function == "<module>"), default=-1)  # what an import runs is no call of the user's
+    for frame in inner[body + 1 :]:
+        if body >= 0 and frame.function.startswith("_"):
+            continue
         module = _module(frame)
         if module and not (PLUMBING.match(module) and module not in PUBLIC):
             name = PUBLIC.get(module, module)

@@ -32,16 +32,22 @@ class Line(NamedTuple):
 
 def innermost(stack: list[dict[str, Any]], call: str) -> Line | None:
     """The line that made a call, given the stack that a hook saw."""
-    own = [frame for frame in below(stack) if matters(frame["file"])]
+    frames = below(stack)
+    own = [i for i, frame in enumerate(frames) if matters(frame["file"])]
     if not own:
         return None
-    line = _line(own[-1])
+    line = _line(next(filter(_of_torchs_body, reversed(frames[own[-1] :])), frames[own[-1]]))
     imported = call.removeprefix("import ") if call.startswith("import ") else ""
     if not imported:
         return line
     if imported == line.module:  # its body did it, and one line alone can be meant
-        return line._replace(exact=False, candidates=[own[-1]["line"]])
+        return line._replace(exact=False, candidates=[line.line] if line.line else [])
     return _body(imported, line)
+
+
+def _of_torchs_body(frame: dict[str, Any]) -> bool:
+    """Whether a frame is the body of a module of torch's that is being imported: `import torch.utils.cpp_extension` asks for CUDA."""
+    return bool(frame["function"] == "<module>" and frame["file"].startswith(_torch()))
 
 
 def called(line: Line | None) -> str:
@@ -80,7 +86,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 def module_of(file: str) -> str:
     """The dotted name of a library's module; "" for a file of the user's."""
-    if _places.kind(file) != _places.LIBRARY:
+    if _places.kind(file) not in (_places.LIBRARY, _places.TORCH):
         return ""
     start = max((file.rfind(part) + len(part) for part in (*_places.PACKAGES, *_places._installed()) if part in file), default=0)
     return os.path.splitext(file[start:])[0].removesuffix(f"{os.sep}__init__").replace(os.sep, ".") if start else ""

@@ -232,3 +232,18 @@ def test_the_checker_finds_arrows_without_an_end(tmp_path):
     with pytest.raises(AssertionError):
         check(tmp_path / "trace.json")
     assert check(tmp_path / "trace.json", loose=1)
+
+
+def test_the_line_of_a_module_of_torchs_that_is_imported(tmp_path):
+    """torch.utils.cpp_extension asks for CUDA when it is imported, in a CUDA build: torch's line is the answer, not the import alone."""
+    import torch
+
+    from cudaguard._cli import lines
+
+    home = os.path.dirname(torch.__file__)
+    frame = {"file": os.path.join(home, "utils", "cpp_extension.py"), "line": 1, "function": "<module>"}
+    asked = [{**frame, "line": 9, "function": "_find"}, {"file": os.path.join(home, "cuda", "__init__.py"), "line": 9, "function": "is_available"}]
+    importer = {"file": str(tmp_path / "own.py"), "line": 3, "function": "<module>"}
+    found = lines.innermost([importer, frame, *asked], "torch.cuda.is_available")
+    assert (found.file, found.line, found.module, found.package, found.exact) == (frame["file"], 1, "torch.utils.cpp_extension", "torch", True)
+    assert lines.innermost([importer, *asked[1:]], "torch.cuda.is_available").file == importer["file"]

@@ -163,6 +163,17 @@ def test_what_a_function_of_torch_is_called(file: str, function: str, name: str)
     assert _calls.name(Site(APP, 3, "main", stack)) == name
 
 
+def test_what_an_import_of_a_module_of_torchs_calls() -> None:
+    """Its body and the functions of its own are no call of the user's; what they ask for is."""
+    extension = f"{TORCH_HOME}/utils/cpp_extension.py"
+    torchs = (
+        Frame(extension, 20, "<module>", 0),
+        Frame(extension, 9, "_find_cuda_home", 0),
+        Frame(f"{TORCH_HOME}/cuda/__init__.py", 1, "is_available", 0),
+    )
+    assert _calls.name(Site(APP, 3, "<module>", (Frame(APP, 3, "<module>", 0), *torchs))) == "torch.cuda.is_available"
+
+
 def at(line: int, file: str = APP) -> Site:
     """A place."""
     return Site(file, line, "main", (Frame(file, line, "main", 0),))

@@ -57,9 +57,10 @@ def _preparing(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         if not _reroute.wanted(loader):
             return original(self, loader, *args, **kwargs)
-        from .._reroute import _child, _plan  # noqa: F401  # _child here, once: a forked worker would load it anew, and each one
+        with _reroute.Uncollected():
+            from .._reroute import _child, _plan  # noqa: F401  # _child here, once: a forked worker would load it anew, and each one
 
-        plan = _plan.prepare(loader, args)
+            plan = _plan.prepare(loader, args)
         if plan.refusal is not None:
             raise plan.refusal
         with _plan.making(plan):

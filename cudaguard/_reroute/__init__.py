@@ -9,7 +9,9 @@ Importing this package loads none of that.
 
 from __future__ import annotations
 
+import gc
 import weakref
+from types import TracebackType
 from typing import TypeVar
 
 from .. import _config
@@ -27,6 +29,18 @@ class Crossing:
     def delivered(self) -> object:
         """The output, for the program. Called in the parent's main thread, after pinning."""
         raise NotImplementedError
+
+
+class Uncollected:
+    """While the guard makes many objects at once: no garbage collection, which walks all of torch's and takes longer than the work itself."""
+
+    def __enter__(self) -> None:
+        self._on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._on:
+            gc.enable()
 
 
 def reroute(loader: L) -> L:

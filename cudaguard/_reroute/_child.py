@@ -20,7 +20,7 @@ from .._journal import INITIALISED
 from .._respond import safe
 from .._shadow._patch import replaced
 from .._verdict import Finding
-from . import _adopt, _compiled, _delivery, _note, _parcel, _plan, _snapshot
+from . import Uncollected, _adopt, _compiled, _delivery, _note, _parcel, _plan, _snapshot
 from ._delivery import News
 from ._meter import Heavy, Meter
 from ._note import Notes
@@ -34,7 +34,8 @@ _begun = False
 @safe(None)
 def enter() -> None:
     """Called in a worker before its loop runs, if its loader is rerouted."""
-    begin(_plan.current())
+    with Uncollected():
+        begin(_plan.current())
     kind: Any = torch.utils.data._DatasetKind
     original = kind.create_fetcher
 
@@ -89,7 +90,9 @@ def _default_device() -> str | None:
 def _rebind() -> None:
     """`from torch import zeros` in a module keeps torch's own function: let it name what stands for it here."""
     for name, module in list(sys.modules.items()):
-        if module is None or name == "torch" or name.startswith(("torch.", "cudaguard")) or not isinstance(module, types.ModuleType):
+        if name == "torch" or name.startswith(("torch.", "cudaguard")) or not isinstance(module, types.ModuleType):
+            continue
+        if replaced.keys().isdisjoint(map(id, vars(module).values())):  # so it is for nearly all, and a loop in Python takes twice as long
             continue
         for attribute, value in list(vars(module).items()):
             found = replaced.get(id(value))

@@ -224,3 +224,26 @@ def test_pools_are_not_rerouted(reroute: Callable[..., Ran]) -> None:
         """
     ).ok()
     assert "RESULT ok fork-after-init" in ran.out
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_garbage_collector_is_left_as_the_program_wants_it(reroute: Callable[..., Ran], on: bool) -> None:
+    """It pauses while the guard prepares workers: one collection of torch's objects takes longer than all of that."""
+    ran = reroute(
+        f"""
+        import gc, torch
+        from torch.utils.data import DataLoader, Dataset
+
+        class Asking(Dataset):
+            def __len__(self): return 1
+            def __getitem__(self, i):
+                return torch.tensor(gc.isenabled()).cuda()
+
+        if __name__ == "__main__":
+            if not {on}: gc.disable()
+            warm = torch.zeros(1, device="cuda")
+            (batch,) = DataLoader(Asking(), num_workers=1, multiprocessing_context="fork", timeout=60)
+            print(batch.device.type, batch.tolist(), gc.isenabled())
+        """
+    ).ok()
+    assert ran.out == f"cuda [{on}] {on}\n"

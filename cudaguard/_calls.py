@@ -9,7 +9,7 @@ import ast
 import linecache
 import re
 
-from ._places import TORCH, USER, Frame, Site, Span, kind
+from ._places import LIBRARY, TORCH, USER, Frame, Site, Span, kind
 
 # Where the name that users write differs from the module that holds the code.
 PUBLIC = {
@@ -27,7 +27,7 @@ PLUMBING = re.compile(r"torch\.(utils\._|_|overrides|autograd\.function)")
 
 def name(site: Site) -> str:
     """The call a site was making, as a user would write it; "" if the source does not tell."""
-    return _from_torch_frame(site) or _from_source(site)
+    return _from_torch_frame(site) or _from_source(site) or _from_library(site)
 
 
 def _from_torch_frame(site: Site) -> str:
@@ -42,6 +42,20 @@ def _from_torch_frame(site: Site) -> str:
             name = PUBLIC.get(module, module)
             return f"{name}.{frame.function}" if not frame.function.startswith("__") else PUBLIC.get(module, "")
     return ""
+
+
+def _from_library(site: Site) -> str:
+    """What the innermost library's line calls, where the user's only imports it."""
+    inner = [frame for frame in site.stack[_index(site) + 1 :] if kind(frame.file) == LIBRARY]
+    if not inner or not site.code.startswith(("import ", "from ")):
+        return ""
+    return at(Site(inner[-1].file, inner[-1].line, inner[-1].function))
+
+
+def at(line: Site) -> str:
+    """What a line calls, as far as its source tells: torch, if it names torch, as in `bool(torch.cuda.is_available())`."""
+    named = re.search(r"\btorch\.[\w.]+(?=\()", line.code)
+    return named.group() if named else _from_source(line)
 
 
 def _index(site: Site) -> int:

@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import linecache
 import os
-import re
 import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from typing import Any, NamedTuple
@@ -51,11 +50,10 @@ def _of_torchs_body(frame: dict[str, Any]) -> bool:
 
 
 def called(line: Line | None) -> str:
-    """What a library's line calls, as far as its source tells: torch, if it names torch, as in `bool(torch.cuda.is_available())`."""
+    """What a library's line calls, as far as its source tells."""
     if line is None or not (line.module and line.file and line.line):
         return ""
-    named = re.search(r"\btorch\.[\w.]+(?=\()", line.code)
-    return named.group() if named else _calls.name(_places.Site(line.file, line.line, line.function))
+    return _calls.at(_places.Site(line.file, line.line, line.function))
 
 
 def _line(frame: dict[str, Any]) -> Line:

@@ -367,3 +367,19 @@ def test_a_mode_that_is_not_built_acts_as_error_and_says_so_once(program: Progra
         said = int(run.out.split()[1]) + run.err.count("not built yet")
         assert run.out.split()[0] == "CudaForkError"
         assert said == 1
+
+
+def test_the_call_of_a_library_that_asks_while_it_is_imported(program: Program, tmp_path: Path) -> None:
+    """The user's line only imports: the call is read from the library's."""
+    library = tmp_path / "site-packages" / "asking"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("import torch\nOK = bool(torch.cuda.is_available())\n")
+    source = """
+        import json, sys, cudaguard
+        sys.path.insert(0, "site-packages")
+        import asking  # here
+        origin = cudaguard.origin()
+        print(json.dumps([origin.file, origin.line, origin.call, origin.tier]))
+    """
+    done = program(source)
+    assert done.json() == [str(done.script), done.line("# here"), "torch.cuda.is_available", "queried"]

@@ -121,7 +121,7 @@ def _found(code: CodeType, number: int) -> None:
     if not book.steps and book.late is None and book.bad_fork() is None:
         site = _site(code, number)
         call = _calls.name(site._replace(file=code.co_filename, line=number))  # the user's line may be an import of the one that calls
-        _notice._remark(book, book.stepped(_journal.DRIVER, call, site))
+        _notice.remark(book, book.stepped(_journal.DRIVER, call, site))
     _end()
 
 

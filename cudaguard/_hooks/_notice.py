@@ -142,10 +142,10 @@ def rose(tier: str, place: Site | None = None, call: str = "") -> None:
     book = journal()
     if book.below(tier):
         here = place or site()
-        _remark(book, book.stepped(tier, call or _calls.name(here), here))
+        remark(book, book.stepped(tier, call or _calls.name(here), here))
 
 
-def _remark(book: Journal, step: Step) -> None:
+def remark(book: Journal, step: Step) -> None:
     """Notes on a step up: a worker that pays for a context, an import that woke CUDA."""
     from .. import _verdict
 

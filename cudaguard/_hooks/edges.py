@@ -102,7 +102,7 @@ def enter_worker(module: str, signature: inspect.Signature, args: tuple[Any, ...
     if _config.current().mode == "off":
         return
     setattr(importlib.import_module(module), "ExceptionWrapper", ExplainedException)  # noqa: B010  # a module of torch's, not ours
-    sending.watch(given["data_queue"], _carry)
+    sending.watch(given["data_queue"], _carry, stateful="worker_state" in signature.parameters)
 
 
 def _carry(error: BaseException) -> ExplainedException:

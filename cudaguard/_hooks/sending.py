@@ -19,16 +19,19 @@ STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a
 RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
 
 
-def watch(queue: Any, carrier: Callable[[BaseException], Any]) -> None:
-    """Let errors of a worker's result queue become that batch's error. `carrier` wraps one for the parent."""
+def watch(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool) -> None:
+    """Let errors of a worker's result queue become that batch's error. `carrier` wraps one for the parent.
+
+    `stateful` says that the loader is torchdata's: an output of the user's may look like what that one sends, so its look does not tell.
+    """
     original = getattr(queue, HOOK, None)
     if original is not None:
-        setattr(queue, HOOK, _hook(queue, carrier, original))
+        setattr(queue, HOOK, _hook(queue, carrier, stateful, original))
 
 
-def _hook(queue: Any, carrier: Callable[[BaseException], Any], original: Callable[..., Any]) -> Callable[[Exception, Any], None]:
+def _hook(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool, original: Callable[..., Any]) -> Callable[[Exception, Any], None]:
     def on_error(error: Exception, message: Any) -> None:
-        answer = _answer(error, message, carrier)
+        answer = _answer(error, message, carrier, stateful)
         if answer is None:
             original(error, message)
         else:
@@ -38,31 +41,30 @@ def _hook(queue: Any, carrier: Callable[[BaseException], Any], original: Callabl
 
 
 @safe(None)
-def _answer(error: Exception, message: Any, carrier: Callable[[BaseException], Any]) -> Any:
+def _answer(error: Exception, message: Any, carrier: Callable[[BaseException], Any], stateful: bool) -> Any:
     """What to send in place of a message `(index, data)`; None where the guard does not act."""
     index, data = message
-    explained = unsendable(error, *_output(data))
-    return None if explained is None else (index, _instead(data, carrier(explained)))
+    explained = unsendable(error, *(_to_blame(data) if stateful else (data, "batch")))
+    if explained is None:
+        return None
+    carried = carrier(explained)
+    return index, (_instead(data, carried) if stateful else carried)
 
 
-def _output(data: Any) -> tuple[Any, str]:
-    """The part of a message's data that is to blame, and its name. torchdata sends (output, worker, state), and first of all a state alone."""
+def _to_blame(data: Any) -> tuple[Any, str]:
+    """What of torchdata's message cannot be sent, and its name. It is (output, worker, state), and first of all a state alone."""
     if hasattr(data, STATE):
         return getattr(data, STATE), "state"
-    if _stateful(data) and _culprit.path(data[0]) == "batch" and _culprit.path(data[2], "state") != "state":
-        return data[2], "state"
-    return (data[0] if _stateful(data) else data), "batch"
+    output, _, state = data
+    blameless = _culprit.path(output) == "batch" and _culprit.path(state, "state") != "state"
+    return (state, "state") if blameless else (output, "batch")
 
 
 def _instead(data: Any, carried: Any) -> Any:
-    """The error where the parent looks for one."""
+    """The error where torchdata looks for one."""
     if hasattr(data, STATE):
         return dataclasses.replace(data, **{STATE: carried})
-    return (carried, data[1], None) if _stateful(data) else carried
-
-
-def _stateful(data: Any) -> bool:
-    return isinstance(data, tuple) and len(data) == 3 and isinstance(data[1], int)
+    return carried, data[1], None
 
 
 def unsendable(error: BaseException, data: Any, name: str = "batch") -> BaseException | None:

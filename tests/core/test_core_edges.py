@@ -185,3 +185,31 @@ def test_a_fork_while_another_thread_starts_cuda_neither_hangs_nor_misleads(prog
     done = program(STARTING).ok()
     assert done.out.split() == ["CudaForkError", "cuda:0"]
     assert done.slugs() == ["fork-after-init"]
+
+
+def test_an_output_that_looks_like_torchdatas_messages_is_an_output(program: Program) -> None:
+    """Three parts with a number in the middle, an attribute called `initial_state`: the error is raised, not handed over as a batch."""
+    source = """
+        import json, threading, torch, cudaguard
+        from torch.utils.data import DataLoader
+
+        class Start:
+            def __init__(self):
+                self.initial_state = threading.Lock()
+
+        def triple(items):
+            return torch.zeros(1), 5, threading.Lock()
+
+        def start(items):
+            return Start()
+
+        if __name__ == "__main__":
+            seen = []
+            for collate in (triple, start):
+                try:
+                    next(iter(DataLoader([0], num_workers=1, collate_fn=collate, timeout=20, multiprocessing_context="fork")))
+                except cudaguard.WorkerOutputError as error:
+                    seen.append("cannot be sent" in str(error))
+            print(json.dumps(seen))
+    """
+    assert program(source).json() == [True, True]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from . import _source
 from ._journal import DRIVER, QUERIED, Step
 from ._places import Site
 
@@ -251,10 +252,8 @@ WORDS: dict[str, Callable[[Case], str]] = {
 
 def loop_targets(code: str) -> list[str]:
     """The names that a `for` line binds: `for x, y in loader:` gives x and y."""
-    try:
-        loop = ast.parse(code.rstrip(":") + ": pass").body[0]
-    except (SyntaxError, IndexError):
-        return []
+    tree = _source.tree(code.rstrip(":") + ": pass")
+    loop = tree.body[0] if tree else None
     if not isinstance(loop, ast.For):
         return []
     target = loop.target.elts[-1] if _enumerated(loop) and isinstance(loop.target, ast.Tuple) else loop.target
@@ -267,18 +266,14 @@ def _enumerated(loop: ast.For) -> bool:
 
 def without_cuda(code: str) -> str:
     """A line of source without its moves to CUDA: `.cuda()`, `.to("cuda")`, `.to(device)`, `device=...`."""
-    try:
-        tree = ast.parse(code)
-    except SyntaxError:
-        return code
-    return ast.unparse(_Stay().visit(tree)) if _moves(tree) else code
+    tree = _source.tree(code)
+    return ast.unparse(_Stay().visit(tree)) if tree and _moves(tree) else code
 
 
 def with_map_location(code: str) -> str:
     """A line of source whose torch.load(...) loads to the CPU."""
-    try:
-        tree = ast.parse(code)
-    except SyntaxError:
+    tree = _source.tree(code)
+    if tree is None:
         return code
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":

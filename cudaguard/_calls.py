@@ -9,6 +9,7 @@ import ast
 import linecache
 import re
 
+from . import _source
 from ._places import LIBRARY, TORCH, USER, Frame, Site, Span, kind
 
 # Where the name that users write differs from the module that holds the code.
@@ -108,12 +109,12 @@ def _text(file: str, span: Span) -> str:
 
 def _dotted(text: str) -> str:
     """The function of the outermost call in a piece of source, as `a.b.c`; a receiver that is not a name becomes `…`."""
-    try:
-        tree = ast.parse(text.strip().removesuffix(":"), mode="eval").body
-    except SyntaxError:
+    tree = _source.tree(text.strip().removesuffix(":"))
+    said = tree.body[0] if tree and len(tree.body) == 1 else None
+    if not isinstance(said, ast.Expr):
         found = re.search(r"(?:[\w.]*\.)?\w+(?=\()", text)
         return found.group() if found else ""
-    return _names(tree.func) if isinstance(tree, ast.Call) else _names(tree)
+    return _names(said.value.func if isinstance(said.value, ast.Call) else said.value)
 
 
 def _names(node: ast.expr) -> str:

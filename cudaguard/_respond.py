@@ -34,7 +34,7 @@ ERRORS: dict[str, type[CudaGuardError]] = {
 }
 
 findings: list[tuple[dict[str, object], str]] = []  # with their texts; of this process, and those that its workers handed over
-_seen: set[tuple[object, ...]] = set()  # places that were reported in this process
+_seen: dict[tuple[object, ...], object] = {}  # places that were reported in this process, each with a mark of whoever was first
 _ignored = threading.local()
 _aside = False
 _unwritable: set[str] = set()
@@ -159,9 +159,9 @@ def remember(finding: Finding, words: str) -> bool:
     """Keep a finding and write it to the report, once per place and process. Whether it was the first there."""
     site = finding.touch.site if finding.touch else finding.fork
     key = (finding.slug, finding.pid, site.file if site else None, site.line if site else None)
-    if key in _seen:
+    mark = object()
+    if _seen.setdefault(key, mark) is not mark:  # one step, that no other thread can come between
         return False
-    _seen.add(key)
     received(finding.as_dict(), words)
     _write(_config.current().report, finding.as_dict())
     _trace.found(finding)

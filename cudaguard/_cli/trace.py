@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from .. import _config, _deep, _hooks
+from .. import _config, _deep, _hooks, _source
 from . import blocks, program, story, watched
 from .history import History, Step, read
 from .watched import Outcome
@@ -52,10 +52,8 @@ class Trace:
 
 def _imports(words: list[str]) -> bool:
     """Whether a program does nothing but import."""
-    try:
-        body = ast.parse(program.kept(words[1])).body if words[0] == "-c" else []
-    except SyntaxError:
-        return False
+    tree = _source.tree(program.kept(words[1])) if words[0] == "-c" else None
+    body = tree.body if tree else []
     return bool(body) and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in body)
 
 

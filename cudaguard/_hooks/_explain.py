@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from .. import _calls, _places, _respond, _verdict
+from .. import _calls, _places, _respond, _source, _verdict
 from .._journal import Fork
 from .._places import Site
 from .._respond import safe
@@ -93,12 +93,8 @@ def _named(frame: FrameType, line: int) -> Iterator[Any]:
 
 
 def _parse(code: str) -> ast.AST:
-    for text in (code, code.rstrip(":") + ": pass", code.rstrip("([{,")):
-        try:
-            return ast.parse(text)
-        except SyntaxError:
-            continue
-    return ast.Module([], [])
+    trees = map(_source.tree, (code, code.rstrip(":") + ": pass", code.rstrip("([{,")))
+    return next(filter(None, trees), ast.Module([], []))
 
 
 def _value(frame: FrameType, node: ast.expr) -> Any:

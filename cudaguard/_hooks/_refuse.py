@@ -9,7 +9,7 @@ import ast
 import linecache
 import os
 
-from .. import _calls, _config, _journal, _places, _respond, _verdict
+from .. import _calls, _config, _journal, _places, _respond, _source, _verdict
 from .._journal import DRIVER, INITIALISED, QUERIED, Step
 from .._places import Site
 from .._respond import safe
@@ -141,10 +141,7 @@ def _at_the_end(step: Step) -> Step:
 
 def _body(site: Site) -> list[ast.stmt]:
     """The statements of the `with` that begins on a line."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(site.file)))
-    except SyntaxError:
-        return []
+    tree = _source.tree("".join(linecache.getlines(site.file))) or ast.Module([], [])
     return next((node.body for node in ast.walk(tree) if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno == site.line), [])
 
 

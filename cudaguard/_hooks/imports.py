@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from .. import _calls, _driver, _journal, _places, _respond, _trace, _verdict
+from .. import _calls, _driver, _journal, _places, _respond, _source, _trace, _verdict
 from .._journal import DRIVER, Journal, Step
 from .._places import GUARD, USER, Frame, Site
 from .._respond import safe
@@ -148,11 +148,8 @@ PARTS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # what statements hold, t
 
 def suspects(file: str, first: int = 1) -> list[int]:
     """The lines of a module's body, from one on, that call something: definitions and assignments of constants wake nothing."""
-    try:
-        body = ast.parse("".join(linecache.getlines(file))).body
-    except SyntaxError:  # no source to read
-        return []
-    return sorted({line for node in body for line in _calling(node) if line >= first})
+    tree = _source.tree("".join(linecache.getlines(file)))
+    return sorted({line for node in (tree.body if tree else ()) for line in _calling(node) if line >= first})
 
 
 def _calling(node: ast.AST) -> Iterator[int]:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "cudaguard"
 
 # From what everybody may import to what nobody does. A room imports at its import time only from its own row and from rows above.
 ROWS = (
-    {"errors", "_config", "_places", "_driver", "_pages"},
+    {"errors", "_config", "_places", "_driver", "_pages", "_source"},
     {"_makers", "_calls", "_culprit"},
     {"_journal"},
     {"_advice"},
@@ -26,7 +26,12 @@ ROWS = (
     {"_public"},
     {"_activate"},
 )
-PURE = {"_advice": {"__future__", "ast", "os", "collections.abc", "typing"}, "_makers": {"__future__"}, "_verdict": {"__future__", "typing"}}
+PURE = {
+    "_source": {"__future__", "ast"},
+    "_advice": {"__future__", "ast", "os", "collections.abc", "typing"},
+    "_makers": {"__future__"},
+    "_verdict": {"__future__", "typing"},
+}
 # Not on the line: the front doors, and what pretends or moves.
 BESIDE = {"_deep", "_notebook", "__init__", "__main__", "_forbid", "_cli", "_site", "_simulate", "_shadow", "_reroute", "collate"}
 ARMS = {"_activate"}  # changes what is in force, so nothing on the line may lean on it, even late

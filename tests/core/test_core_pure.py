@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaguard import _advice, _calls, _journal, _makers, _places, _text, _verdict
+from cudaguard import _advice, _calls, _journal, _makers, _places, _source, _text, _verdict
 from cudaguard._advice import Case
 from cudaguard._journal import DRIVER, INITIALISED, QUERIED, Fork, Journal, Late, Start, Step, Worker
 from cudaguard._places import GUARD, LIBRARY, STANDARD, TORCH, USER, Frame, Site
@@ -172,6 +173,26 @@ def test_what_an_import_of_a_module_of_torchs_calls() -> None:
         Frame(f"{TORCH_HOME}/cuda/__init__.py", 1, "is_available", 0),
     )
     assert _calls.name(Site(APP, 3, "<module>", (Frame(APP, 3, "<module>", 0), *torchs))) == "torch.cuda.is_available"
+
+
+@pytest.mark.parametrize("text", ["for x in", "x = 1\0", "(" * 5000, "f" + "()" * 100000], ids=["half", "null byte", "deep", "long chain"])
+def test_what_python_cannot_parse_has_no_tree(text: str) -> None:
+    """Whatever a line holds, it is no fault of the guard's."""
+    assert _source.tree(text) is None
+
+
+def test_the_parser_is_asked_again_where_another_thread_confused_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CPython 3.11 does at times: seen with 64 threads that fail together. The guard stepped aside for it."""
+    real, answers = ast.parse, [SystemError("AST constructor recursion depth mismatch (before=57, after=52)")] * 2
+
+    def parse(text: str) -> ast.Module:
+        if answers:
+            raise answers.pop()
+        return real(text)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    assert _advice.loop_targets("for x, y in loader:") == ["x", "y"]
+    assert answers == []
 
 
 def at(line: int, file: str = APP) -> Site:

@@ -76,6 +76,8 @@ def _resent(case: Case) -> bool:
     return case.slug in CROSSINGS and "received from another process" in case.said
 
 
+LOADS = ("torch.load", "torch.jit.load")
+
 # Order is preference. A row fits or not by the facts of the case alone.
 TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("detach", lambda c: c.slug == "unsendable-output" and "requires" in c.said),
@@ -86,10 +88,10 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("server-hook", lambda c: c.maker in SERVERS and c.slug not in CROSSINGS),
     ("late-init", lambda c: c.start_method == "forkserver" and c.slug not in CROSSINGS),
     ("copy-dataset-to-cpu", lambda c: c.slug == "inherited-tensor" and _loader(c)),
-    ("map-location", lambda c: c.call == "torch.load"),
+    ("map-location", lambda c: c.call in LOADS),
     ("spawn-context", lambda c: _loader(c) and c.default_method in ("spawn", "forkserver") and c.spawnable),
     ("driver-import", lambda c: c.imported),
-    ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init"),
+    ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init" and c.call not in LOADS),
     ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init"),
     ("nvml-check", lambda c: c.only_queried and c.slug not in CROSSINGS),
     ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
@@ -271,7 +273,7 @@ def without_cuda(code: str) -> str:
 
 
 def with_map_location(code: str) -> str:
-    """A line of source whose torch.load(...) loads to the CPU."""
+    """A line of source whose torch.load(...) or torch.jit.load(...) loads to the CPU."""
     tree = _source.tree(code)
     if tree is None:
         return code

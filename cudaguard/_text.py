@@ -6,8 +6,10 @@ Source lines are shown as written. It decides nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from . import _config
+from ._advice import Advice
 from ._journal import DRIVER, INITIALISED, QUERIED, Step
 from ._places import Site
 from ._verdict import Finding, Touch
@@ -22,7 +24,7 @@ MAKERS = {
     "executor": "ProcessPoolExecutor",
     "datasets": "datasets.map",
 }
-HALVES = ("cpu-worker", "move-in-parent")  # two halves of one fix
+SECOND_HALF = "move-in-parent"  # of the fix before it: what stays on the CPU in the worker is moved after it
 VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver (as is_available() does)", DRIVER: "woken the CUDA driver"}
 UNSEEN = {"c-fork": "by C code, unseen by Python", "unknown": "not seen: before cudaguard came on"}
 DID = {INITIALISED: "started", QUERIED: "queried"}
@@ -165,15 +167,18 @@ def _cut(code: str) -> str:
     return code if len(code) <= WIDTH else code[: WIDTH - 4] + " ..."
 
 
-def _fixes(finding: Finding) -> list[str]:
-    lines: list[str] = []
-    before = ""
-    for advice in finding.advice:
-        label = "fix" if not before else "and" if (before, advice.id) == HALVES else "or"
-        first, *rest = advice.text.split("\n")
+def fixes(advice: Sequence[Advice]) -> list[str]:
+    """The fixes, as lines: the best one, what belongs to it, and others."""
+    lines = []
+    for number, fix in enumerate(advice):
+        label = "fix" if number == 0 else "and" if fix.id == SECOND_HALF else "or"
+        first, *rest = fix.text.split("\n")
         lines += [f"  {label:<4} {first}", *(f"       {line}" for line in rest)]
-        before = advice.id
-    lines += _no_way_out(finding)
+    return lines
+
+
+def _fixes(finding: Finding) -> list[str]:
+    lines = [*fixes(finding.advice), *_no_way_out(finding)]
     return [*lines, ""] if lines else []
 
 

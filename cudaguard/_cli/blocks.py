@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _text
+from .._advice import Advice
 
 LABELS = (("origin", "woke CUDA"), ("fork", "forked"), ("touch", "touched"))
 
@@ -19,7 +20,7 @@ def block(finding: dict[str, Any]) -> list[str]:
     methods = [method for method in finding.get("start_methods", []) if method]
     under = f" (start method {', '.join(methods)})" if methods else ""
     head = f"[{finding['slug']}] {finding['severity']}{under}: {_text._cut((finding['message'].splitlines() or [''])[0])}"
-    return [head, *(line for row in _rows(finding) for line in row), *_fixes(finding["advice"])]
+    return [head, *(line for row in _rows(finding) for line in row), *_text.fixes([Advice(**fix) for fix in finding["advice"]])]
 
 
 def _rows(finding: dict[str, Any]) -> list[list[str]]:
@@ -49,13 +50,3 @@ def place(site: dict[str, Any]) -> str:
     if site.get("cell"):
         return f"{site['cell']}, line {site['line']}"
     return f"{_text.short(site['file'])}:{site['line']}" if site["line"] else str(site["file"])
-
-
-def _fixes(advice: list[dict[str, str]]) -> list[str]:
-    lines, before = [], ""
-    for fix in advice:
-        label = "fix" if not before else "and" if (before, fix["id"]) == _text.HALVES else "or"
-        first, *rest = fix["text"].split("\n")
-        lines += [f"  {label:<4} {first}", *(f"       {line}" for line in rest)]
-        before = fix["id"]
-    return lines

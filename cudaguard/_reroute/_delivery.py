@@ -126,10 +126,10 @@ def line(finding: Finding, size: int) -> str:
     site = finding.touch.site if finding.touch else None
     if site is None:
         return ""
-    kept = _advice.without_cuda(site.code)
-    held = finding.advice and finding.advice[0].id == "copy-dataset-to-cpu"
+    best = finding.advice[0].id if finding.advice else ""
+    kept = (_advice.with_map_location if best == "map-location" else _advice.without_cuda)(site.code)
     kept = kept.splitlines()[-1].strip() if kept and kept != site.code else ""
-    fix = "keep that data on the CPU" if held else f"write `{kept}` there" if kept else "take the GPU out of that line"
+    fix = "keep that data on the CPU" if best == "copy-dataset-to-cpu" else f"write `{kept}` there" if kept else "take the GPU out of that line"
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
     what = f"`{site.code}`" if site.code else "what it puts on the GPU"  # timeit and exec leave no source to read

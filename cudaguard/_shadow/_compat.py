@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from cudaguard._shadow._classes import Shadow
+from cudaguard._shadow._devices import arrive_raw
 from cudaguard._shadow._errors import not_simulated
 from cudaguard._shadow._mixing import leaves
 from cudaguard._shadow._patch import put, wrap
@@ -45,6 +46,18 @@ def _scripted(original: Any) -> Any:
     return __call__
 
 
+def _script_loaded(original: Any) -> Any:
+    """A script module's storages are read in C++, past all that stands for CUDA: read them on the CPU, then move the module."""
+
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        place = arrive_raw(map_location, "torch.jit.load")
+        if place is None:
+            return original(f, map_location, *args, **kwargs)
+        return original(f, "cpu", *args, **kwargs).to(torch.device("cuda", place))
+
+    return load
+
+
 def _no_nccl(original: Any) -> Any:
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(backend, str) and "nccl" in backend.lower():
@@ -67,6 +80,7 @@ def install() -> None:
     wrap(torch.jit._builtins, "_find_builtin", _builtin)
     wrap(torch, "compile", _uncompiled)
     wrap(torch.jit.ScriptFunction, "__call__", _scripted)
+    wrap(torch.jit, "load", _script_loaded)
     put(torch.cuda.nvtx, "_nvtx", Nvtx())
     distributed = getattr(torch, "distributed", None)
     for owner in (distributed, getattr(distributed, "distributed_c10d", None)):

@@ -307,6 +307,7 @@ FIRST = [
     ({"maker": "stateful-dataloader"}, "cpu-worker"),
     ({"slug": "inherited-tensor"}, "copy-dataset-to-cpu"),
     ({"call": "torch.load"}, "map-location"),
+    ({"call": "torch.jit.load"}, "map-location"),
     ({"maker": "gunicorn"}, "server-hook"),
     ({"maker": "celery"}, "server-hook"),
     ({"maker": "pool"}, "pool-spawn"),

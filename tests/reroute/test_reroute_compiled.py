@@ -181,6 +181,29 @@ def test_scripted_functions_say_where_their_results_are(reroute: Callable[..., R
     assert "RESULT [[0.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0], [2.0, 2.0, 3.0, 4.0, 2.0, 2.0, 3.0]]" in ran.out
 
 
+def test_a_script_module_is_loaded_to_the_cpu_in_the_worker(reroute: Callable[..., Ran]) -> None:
+    """Its file is read in C++, which no replacement of a Python function reaches."""
+    ran = reroute(
+        HEAD
+        + """
+    torch.jit.script(torch.nn.Linear(2, 1)).save("net.pt")
+
+    def work(i):
+        net = torch.jit.load("net.pt", map_location="cuda:0")
+        assert all(p.is_cuda for p in net.parameters())
+        kept = torch.jit.load("net.pt", torch.device("cpu"))(torch.ones(2))
+        assert not kept.is_cuda
+        return net(torch.ones(2, device="cuda")).detach(), kept.detach()
+
+    warm = torch.zeros(1, device="cuda")
+    for on_gpu, on_cpu in batches(work):
+        assert on_gpu.is_cuda and not on_cpu.is_cuda and torch.equal(on_gpu.cpu(), on_cpu)
+    """
+    ).ok()
+    (line,) = [line for line in ran.err.splitlines() if "torch.jit.load" in line]
+    assert "write `net = torch.jit.load('net.pt', map_location='cpu')` there" in line
+
+
 def test_a_scripted_function_refuses_two_devices(reroute: Callable[..., Ran]) -> None:
     ran = reroute(
         HEAD

@@ -18,6 +18,10 @@ STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 OUTSIDE = ("_cudaguard_start.py", "_cudaguard_pytest.py")  # the guard's own files beside the package
 
+TYPED, COMMAND = "<stdin>", "<string>"  # what Python calls a program without a file: read from stdin, or given by -c
+# Who makes code as the program runs, and leaves its source in linecache: attrs, torch.fx, sympy, beartype.
+MAKERS = ("<attrs generated ", "<eval_with_key>", "<lambdifygenerated-", "<@beartype(")
+
 USER, LIBRARY, TORCH, STANDARD, GUARD = range(5)
 
 
@@ -104,16 +108,18 @@ def line_here() -> Site:
 
 def line_of(frame: FrameType) -> Site:
     """The user's line on the stack of a frame: by the same rule as a whole site, without looking further than it must."""
-    library = other = None
+    made = library = other = None
     step: FrameType | None = frame
     while step is not None:
-        whose = kind(step.f_code.co_filename)
-        if whose == USER:
+        file = step.f_code.co_filename
+        whose = kind(file)
+        if whose == USER and not generated(file):
             break
+        made = made or (step if whose == USER else None)
         library = library or (step if whose == LIBRARY else None)
         other = other or (step if whose != GUARD else None)
         step = step.f_back
-    found = step or library or other or frame
+    found = step or made or library or other or frame
     return Site(found.f_code.co_filename, found.f_lineno, found.f_code.co_name, cell=cell(found.f_code.co_filename))
 
 
@@ -137,6 +143,35 @@ def kind(file: str) -> int:
     if known is None:
         known = _kinds[file] = _classify(file)
     return known
+
+
+def generated(file: str) -> bool:
+    """Whether the user's program made this code as it ran, as dataclasses make an `__init__`: the line that calls it is the user's.
+
+    A cell of a notebook has such a name too, and so has a doctest; but there is source to read under it.
+    """
+    if not file.startswith("<") or file == TYPED:
+        return False
+    if file == COMMAND:  # not looked up: dataclasses use the name too, and Python 3.13 keeps the text of -c under it
+        return not _commanded()
+    known = _generated.get(file)
+    if known is None:
+        known = _generated[file] = file.startswith(MAKERS) or not _readable(file)
+    return known
+
+
+def _commanded() -> bool:
+    """Whether the program was given by -c and defines functions. What only starts a worker, as spawn and xdist do, defines none."""
+    given = " ".join(sys.orig_argv) if getattr(sys, "argv", None) and sys.argv[0] == "-c" else ""
+    return "def " in given or "lambda" in given
+
+
+def _readable(file: str) -> bool:
+    linecache = sys.modules.get("linecache")  # whoever keeps a source in it has loaded it
+    return linecache is not None and bool(linecache.getlines(file))
+
+
+_generated: dict[str, bool] = {}
 
 
 def library(site: Site) -> bool:
@@ -196,7 +231,7 @@ def _links(trace: TracebackType | None) -> Iterator[TracebackType]:
 def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
     """The place that a whole stack was at, without the frames of `cut`."""
     own = frames[shared(frames, cut) :] or frames
-    user = own[_user([kind(frame.file) for frame in own])]
+    user = own[_user([frame.file for frame in own])]
     stack = tuple(frame for frame in own if not frame.file.startswith("<frozen importlib"))
     return Site(user.file, user.line, user.function, stack, cell=cell(user.file))
 
@@ -204,7 +239,7 @@ def from_frames(frames: tuple[Frame, ...], cut: tuple[Frame, ...] = ()) -> Site:
 def _site(calls: list[tuple[FrameType, int, int]], cut: tuple[Frame, ...]) -> Site:
     frames = tuple(Frame(f.f_code.co_filename, line, f.f_code.co_name, at) for f, line, at in calls)
     skip = shared(frames, cut) % len(frames)
-    user = _user([kind(frame.file) for frame in frames[skip:]]) + skip
+    user = _user([frame.file for frame in frames[skip:]]) + skip
     return from_frames(frames, cut)._replace(span=_span(calls[user][0].f_code, calls[user][2]))
 
 
@@ -213,13 +248,13 @@ def shared(frames: tuple[Frame, ...], cut: tuple[Frame, ...]) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(frames, cut, strict=False)))
 
 
-def _user(kinds: list[int]) -> int:
+def _user(files: list[str]) -> int:
     """Index of the user's frame: innermost outside all libraries, else outside torch and the standard library, else innermost."""
-    for wanted in ((USER,), (USER, LIBRARY)):
-        found = [i for i, k in enumerate(kinds) if k in wanted]
-        if found:
-            return found[-1]
-    return len(kinds) - 1
+    kinds = [kind(file) for file in files]
+    found = [i for i, whose in enumerate(kinds) if whose == USER]
+    written = [i for i in found if not generated(files[i])]
+    some = written or found or [i for i, whose in enumerate(kinds) if whose == LIBRARY]
+    return some[-1] if some else len(kinds) - 1
 
 
 def _span(code: CodeType, at: int) -> Span | None:

@@ -26,7 +26,6 @@ Plain: Any = torch._C.TensorBase
 
 def adopt(copies: list[Copy]) -> None:
     """Give every inherited object its data; dense tensors first, since others are made of them."""
-    _copies.forget()
     for copy in sorted(copies, key=lambda copy: not _copies.dense(copy.held.data)):
         _give(copy.held, copy.cpu)
 

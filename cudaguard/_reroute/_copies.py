@@ -1,9 +1,8 @@
-"""Copies of the GPU data that a loader's workers will inherit, made once, in the parent, before they start."""
+"""Copies of the GPU data that a loader's workers will inherit, made in the parent, before they start."""
 
 from __future__ import annotations
 
 import re
-import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -25,39 +24,17 @@ class Copy(NamedTuple):
     cpu: Any
 
 
-class Kept(NamedTuple):
-    """A copy made for an earlier iterator of the same loader: good while the tensor is the same and was not written to."""
+def make(found: list[Held]) -> list[Copy]:
+    """A copy of each, sharing memory where the originals do.
 
-    tensor: weakref.ref[Tensor]
-    version: int
-    cpu: Tensor
-
-
-_kept: weakref.WeakKeyDictionary[Any, dict[int, Kept]] = weakref.WeakKeyDictionary()  # by loader
-
-
-def forget() -> None:
-    """In a worker: weak references would keep a tensor from being swapped."""
-    _kept.clear()
-
-
-def make(loader: Any, found: list[Held]) -> list[Copy]:
-    """A copy of each, sharing memory where the originals do."""
-    kept = _kept.setdefault(loader, {})
+    Made anew for every iterator: `tensor._version` counts no write through `.data`, which is how moving averages and loaded weights are
+    written, and nothing else tells cheaply whether GPU memory still holds what an earlier copy has. It costs the way over the bus
+    (some tenths of a second a GB, about 10 us a tensor), each epoch, of what is held; no buffer is kept between epochs for it.
+    """
     plain = [held.data for held in found if dense(held.data)]
-    fresh = [tensor for tensor in plain if not _good(kept.get(id(tensor)), tensor)]
-    for tensor, cpu in zip(fresh, _memory.moved([detached(t) for t in fresh], _to_cpu), strict=True):
-        kept[id(tensor)] = Kept(weakref.ref(tensor), _version(tensor), cpu)
-    return [Copy(held, kept[id(held.data)].cpu if id(held.data) in kept else _other(held.data)) for held in found]
-
-
-def _good(kept: Kept | None, tensor: Tensor) -> bool:
-    return kept is not None and kept.tensor() is tensor and kept.version == _version(tensor) >= 0
-
-
-def _version(tensor: Tensor) -> int:
-    """How often it was written to; below zero where torch does not count."""
-    return -1 if tensor.is_inference() else tensor._version
+    copies = _memory.moved([detached(tensor) for tensor in plain], _to_cpu)
+    known = {id(tensor): cpu for tensor, cpu in zip(plain, copies, strict=True)}
+    return [Copy(held, known[id(held.data)] if id(held.data) in known else _other(held.data)) for held in found]
 
 
 def _to_cpu(tensor: Tensor) -> Tensor:

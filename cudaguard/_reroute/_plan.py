@@ -71,7 +71,7 @@ def prepare(loader: Any, rest: tuple[Any, ...] = ()) -> Plan:
     plan = Plan(_snapshot.take(), found)
     plan.refusal = _copies.refusal(found)
     if plan.refusal is None and _method(loader) == "fork":
-        plan.copies = _copies.make(loader, found)
+        plan.copies = _copies.make(found)
     return plan
 
 

@@ -261,3 +261,38 @@ def test_spawned_workers_get_cpu_copies_in_place_of_handles(reroute: Callable[..
     ).ok()
     assert "RESULT ok" in ran.out
     assert "cuda-ipc" not in ran.slugs()
+
+
+EPOCHS = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Scored(Dataset):
+        def __init__(self, net): self.net = net
+        def __len__(self): return 2
+        @torch.no_grad()
+        def __getitem__(self, i): return self.net(torch.ones(2, device="cuda"))[0]
+
+    def change(net, epoch):
+        with torch.no_grad():
+            if epoch == 0: net.weight.data.mul_(2)
+            elif epoch == 1: net.weight.data = net.weight.data * 2
+            elif epoch == 2: net.weight.data.copy_(net.weight.data * 2)
+            else: net.weight.mul_(2)
+
+    if __name__ == "__main__":
+        net = torch.nn.Linear(2, 1, bias=False).cuda()
+        torch.nn.init.ones_(net.weight)
+        loader = DataLoader(Scored(net), num_workers=1, multiprocessing_context="fork", timeout=20)
+        older = iter(DataLoader(Scored(net), num_workers=1, multiprocessing_context="fork", prefetch_factor=1, timeout=20))
+        seen = [next(older).item()]
+        for epoch in range(5):
+            seen += [next(iter(loader)).item()]
+            change(net, epoch)
+        print(seen, next(older).item())
+"""
+
+
+def test_workers_of_each_epoch_get_what_the_data_is_then(reroute: Callable[..., Ran]) -> None:
+    """Writes through `.data` are counted by nobody; workers that were forked earlier keep what they were forked with."""
+    assert reroute(EPOCHS).ok().out == "[2.0, 2.0, 4.0, 8.0, 16.0, 32.0] 2.0\n"

@@ -7,16 +7,22 @@ it costs nothing until something fails, and the error travels to the parent in t
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from collections.abc import Callable
 from typing import Any
 
-from .. import _culprit, _respond, _verdict
+from .. import _culprit, _places, _respond, _verdict
+from .._journal import Fork
 from .._respond import safe
+from .._verdict import Finding, Touch
+from ..errors import CudaGuardError
 from . import _notice
 
 HOOK = "_on_queue_feeder_error"
 STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a worker has started
 RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
+DRIVER_SAYS = re.compile(r"(CUDA|HIP) error: ")  # in a child that was forked too late: whatever the driver says there, the fork is why
 
 
 def watch(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool) -> None:
@@ -69,7 +75,20 @@ def _instead(data: Any, carried: Any) -> Any:
 
 def unsendable(error: BaseException, data: Any, name: str = "batch") -> BaseException | None:
     """The guard's error for an output that cannot be sent, naming the part that is to blame."""
-    said = _notice.said(error)
-    culprit = _culprit.on_cuda(data, name) if RECEIVED in said else _culprit.path(data, name)
-    finding = _verdict.crossing("unsendable-output", _notice.journal(), said, culprit, None, _respond.facts())
+    if isinstance(error, CudaGuardError):  # of an object that touches CUDA when it is pickled
+        return error
+    said, fork = _notice.said(error), _notice.bad()
+    if fork is not None and DRIVER_SAYS.match(said):
+        finding = _inherited(error, fork, _culprit.on_cuda(data, name))
+    else:
+        culprit = _culprit.on_cuda(data, name) if RECEIVED in said else _culprit.path(data, name)
+        finding = _verdict.crossing("unsendable-output", _notice.journal(), said, culprit, None, _respond.facts())
     return _respond.respond(finding, error)
+
+
+def _inherited(error: BaseException, fork: Fork, culprit: str) -> Finding:
+    """A worker that cannot use CUDA returned a CUDA tensor as it is: it can only have inherited it, and to send it is the first use."""
+    site = _places.raised_at(error, _notice.journal().cut())
+    said = f"{_notice.said(error)} (when it was to send {culprit})" if culprit else _notice.said(error)
+    touch = Touch(os.getpid(), "", site, said)  # no call: it is the queue's own thread
+    return _verdict.forked("inherited-tensor", _notice.journal(), touch, _respond.facts(), fork)._replace(detail=culprit)

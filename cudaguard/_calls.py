@@ -28,12 +28,12 @@ PLUMBING = re.compile(r"torch\.(utils\._|_|overrides|autograd\.function)")
 
 def name(site: Site) -> str:
     """The call a site was making, as a user would write it; "" if the source does not tell."""
-    return _from_torch_frame(site) or _from_source(site) or _from_library(site)
+    return _from_torch_frame(site) or _from_library(site) or _from_source(site)
 
 
 def _from_torch_frame(site: Site) -> str:
     """The outermost public torch function that the user's line called."""
-    inner = site.stack[_index(site) + 1 :]
+    inner = site.stack[site.position + 1 :]
     body = max((i for i, frame in enumerate(inner) if frame.function == "<module>"), default=-1)  # what an import runs is no call of the user's
     for frame in inner[body + 1 :]:
         if body >= 0 and frame.function.startswith("_"):
@@ -47,8 +47,8 @@ def _from_torch_frame(site: Site) -> str:
 
 def _from_library(site: Site) -> str:
     """What the innermost library's line calls, where the user's only imports it."""
-    inner = [frame for frame in site.stack[_index(site) + 1 :] if kind(frame.file) == LIBRARY]
-    if not inner or not site.code.startswith(("import ", "from ")):
+    inner = [frame for frame in site.stack[site.position + 1 :] if kind(frame.file) == LIBRARY]
+    if not inner or site.importing is None:
         return ""
     return at(Site(inner[-1].file, inner[-1].line, inner[-1].function))
 
@@ -57,11 +57,6 @@ def at(line: Site) -> str:
     """What a line calls, as far as its source tells: torch, if it names torch, as in `bool(torch.cuda.is_available())`."""
     named = re.search(r"\btorch\.[\w.]+(?=\()", line.code)
     return named.group() if named else _from_source(line)
-
-
-def _index(site: Site) -> int:
-    rows = [i for i, frame in enumerate(site.stack) if (frame.file, frame.line) == (site.file, site.line)]
-    return rows[-1] if rows else len(site.stack) - 1
 
 
 def _module(frame: Frame) -> str:

@@ -28,6 +28,12 @@ class Step(NamedTuple):
     site: Site
     between: tuple[Site, Site] | None
     time: float
+    cause: str = ""  # what a hook saw there, by its own name: `import x`, `torch.cuda.is_available`. The call is what a user would look for
+
+    @property
+    def imported(self) -> bool:
+        """Whether an import on the user's line did it. C code that ran when it was loaded left no body on the stack."""
+        return self.site.importing is not None or (self.cause.startswith("import ") and self.site.direct)
 
 
 class Fork(NamedTuple):
@@ -95,9 +101,9 @@ class Journal:
         self.down: Site | None = None  # the last place where CUDA was known to be down
         self.children: deque[Fork] = deque(maxlen=64)  # the last forks made here; a child knows its pid, its parent does not
 
-    def stepped(self, tier: str, call: str, site: Site, between: tuple[Site, Site] | None = None) -> Step:
+    def stepped(self, tier: str, call: str, site: Site, between: tuple[Site, Site] | None = None, cause: str = "") -> Step:
         """Note that CUDA went up to a tier here."""
-        step = Step(os.getpid(), tier, call, site, between, time.time())
+        step = Step(os.getpid(), tier, call, site, between, time.time(), cause)
         self.steps.append(step)
         return step
 

@@ -16,11 +16,14 @@ from typing import Any, NamedTuple
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-OUTSIDE = ("_cudaguard_start.py", "_cudaguard_pytest.py")  # the guard's own files beside the package
+# The guard's own files beside the package; the last is the command.
+OUTSIDE = ("_cudaguard_start.py", "_cudaguard_pytest.py", f"{os.sep}bin{os.sep}cudaguard")
 
 TYPED, COMMAND = "<stdin>", "<string>"  # what Python calls a program without a file: read from stdin, or given by -c
 # Who makes code as the program runs, and leaves its source in linecache: attrs, torch.fx, sympy, beartype.
 MAKERS = ("<attrs generated ", "<eval_with_key>", "<lambdifygenerated-", "<@beartype(")
+# Functions that run a module's body: importlib's, and those of loaders that others put in its place, as pytest and wrapt do.
+LOADING = {"import_module", "reload", "exec_module", "load_module", "__import__"}
 
 USER, LIBRARY, TORCH, STANDARD, GUARD = range(5)
 
@@ -60,10 +63,43 @@ class Site(NamedTuple):
 
         return linecache.getline(self.file, self.line).strip()
 
+    @property
+    def position(self) -> int:
+        """Which frame of the stack is the user's line."""
+        rows = [i for i, frame in enumerate(self.stack) if (frame.file, frame.line) == (self.file, self.line)]
+        return rows[-1] if rows else len(self.stack) - 1
+
+    @property
+    def direct(self) -> bool:
+        """Whether an import that runs here is the line's own, not one in a function that it calls.
+
+        The stack tells, but for names that a package loads when they are asked for, by functions of its own: `from transformers import X`.
+        """
+        inner = [frame for frame in self.stack[self.position + 1 :] if frame.function not in LOADING]
+        return not inner or _body(inner[0]) or self.code.startswith(("import ", "from "))
+
+    @property
+    def importing(self) -> Frame | None:
+        """The innermost module's body that runs because this line imports; None where it imports nothing, or ran no more of it."""
+        bodies = [frame for frame in self.stack[self.position + 1 :] if _body(frame)]
+        return bodies[-1] if bodies and self.direct else None
+
+    @property
+    def importer(self) -> Frame | None:
+        """The user's frame that imports the module in whose body this line stands; None where the line is in no such body."""
+        around = [frame for frame in self.stack[: self.position] if frame.function not in LOADING]
+        inside = around and _body(self.stack[self.position])
+        return around[-1] if inside and kind(around[-1].file) == USER else None
+
     def as_dict(self) -> dict[str, object]:
         """The site as a report shows it."""
         stack = [{"file": f.file, "line": f.line, "function": f.function} for f in self.stack]
         return {"file": self.file, "line": self.line, "function": self.function, "code": self.code, "cell": self.cell, "stack": stack}
+
+
+def _body(frame: Frame) -> bool:
+    """Whether a frame is a module's body: what `exec` runs is called so too, but has no file."""
+    return frame.function == "<module>" and not frame.file.startswith("<")
 
 
 def here(cut: tuple[Frame, ...] = ()) -> Site:

@@ -153,7 +153,7 @@ def remark(book: Journal, step: Step) -> None:
     touch = _verdict.Touch(step.pid, step.call, step.site)
     if step.tier == _journal.INITIALISED and book.worker:
         _respond.respond(_verdict.note("cuda-in-worker", book, touch, _respond.facts()))
-    if len(book.steps) == 1 and step.site.code.startswith(("import ", "from ")):
+    if len(book.steps) == 1 and step.imported:
         _respond.respond(_verdict.note("import-initialises", book, touch, _respond.facts()))
 
 

@@ -119,7 +119,8 @@ def _ended(loader: Any, began: Site | None, module: Any) -> CudaInitError | None
 
 def _extension_step(book: Journal, module: Any) -> Step:
     """C code that runs when it is loaded: the line that imports it is the exact one."""
-    return book.stepped(DRIVER, f"import {module.__name__}", _notice.site(), None)
+    said = f"import {module.__name__}"
+    return book.stepped(DRIVER, said, _notice.site(), None, said)
 
 
 def _body_step(book: Journal, began: Site | None, module: Any) -> Step:
@@ -139,7 +140,7 @@ def _library_step(book: Journal, name: str, file: str) -> Step:
     """A library's module: for the user it is the line that imports it. Where one line of its body can be meant, the chain ends there."""
     lines = suspects(file, _reached[1] if _reached is not None and _reached[0] == file else 1)
     inner = (Frame(file, lines[0], "<module>", 0),) if len(lines) == 1 else ()
-    return book.stepped(DRIVER, f"import {name}", _places.from_frames((*_places.waiting(), *inner), book.cut()), None)
+    return book.stepped(DRIVER, f"import {name}", _places.from_frames((*_places.waiting(), *inner), book.cut()), None, f"import {name}")
 
 
 HARMLESS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)

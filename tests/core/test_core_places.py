@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import json
 import linecache
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from cudaguard import _places
+from cudaguard._hooks import imports
+from cudaguard._journal import DRIVER, Journal, Step
 from cudaguard._places import Frame, Site
 from guarded import Program, environment
 
@@ -102,7 +106,7 @@ print(cudaguard.origin().file, cudaguard.origin().line)
 """
 
 
-@pytest.mark.parametrize(("flags", "given", "file"), [(["-c", WORK], None, "<string>"), (["-"], WORK, "<stdin>"), ([], WORK, "<stdin>")])
+@pytest.mark.parametrize(("flags", "given", "file"), [(["-c", WORK], None, "<string>"), ([], WORK, "<stdin>")])
 def test_a_program_without_a_file_is_the_user_s(flags: list[str], given: str | None, file: str, tmp_path: Path) -> None:
     """Also where a module of the user's, which has a file, calls back into it."""
     (tmp_path / "helper.py").write_text(HELPER)
@@ -150,3 +154,118 @@ def test_a_dataclass_that_uses_the_gpu(program: Program, mode: str) -> None:
     finding = run.report[0]
     named = [(finding[part]["file"], finding[part]["line"]) for part in ("origin", "touch")]
     assert named == [(str(run.script), run.line("# init")), (str(run.script), run.line("# touch"))]
+
+
+# A library's modules, and lines that do or do not import one whose body uses CUDA: who is to blame, and what the origin's call is.
+LIBRARY = {
+    "kernels/__init__.py": "",
+    "kernels/ops.py": "import torch\nbig = torch.cuda.get_device_properties(0).total_memory  # body\nsmall = 1\n",
+    "kernels/load.py": "import importlib\ndef engine():\n    return importlib.import_module('kernels.ops')\n",
+    "kernels/lazy.py": "from kernels import load\ndef __getattr__(name):\n    return getattr(load.engine() if name == 'big' else load, name)\n",
+}
+IMPORTS = {
+    "import kernels.ops  # line": True,
+    "from kernels.ops import (  # line\n    big,\n    small,\n)": True,
+    "import importlib; ops = importlib.import_module('kernels.ops')  # line": True,
+    "ops = [\n    __import__(name)  # line\n    for name in ['kernels.ops']\n]": True,
+    "if torch.ones(1)[0] == 1: import kernels.ops  # line": True,
+    "from kernels.lazy import big  # line": True,
+    "from kernels import load\nload.engine()  # line": False,
+    "from kernels import lazy\nlazy.big  # line": False,
+    "import torch; torch.cuda.init()  # line": False,
+    "exec('import torch; torch.cuda.init()')  # line": False,
+}
+SHOW = """
+import json
+from pathlib import Path
+from cudaguard import _journal
+step, = _journal.current.steps
+site = step.site
+names = [(Path(frame.file).name, frame.line) if frame else None for frame in (site.importing, site.importer)]
+print(json.dumps([Path(site.file).name, site.line, step.imported, *names, step.call]))
+"""
+
+
+def _library(folder: Path) -> dict[str, str | None]:
+    """Write the library where packages are installed. The environment that finds it."""
+    home = folder / "lib" / "site-packages"
+    for name, text in LIBRARY.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return {"PYTHONPATH": str(home)}
+
+
+EACH = """
+import os, torch
+for name in {names}:
+    if os.fork() == 0:
+        exec(compile(open(name).read(), name, "exec"))
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_whether_an_import_did_it_is_seen_on_the_stack(program: Program, tmp_path: Path) -> None:
+    """However the line is written: the body of a module ran that the line itself imports. A child for each line saves the time to load torch."""
+    names = [f"line{n}.py" for n in range(len(IMPORTS))]
+    for name, line in zip(names, IMPORTS, strict=True):
+        (tmp_path / name).write_text(f"{line}\n{SHOW}")
+    run = program(EACH.format(names=names), env=_library(tmp_path)).ok()
+    for name, line, said in zip(names, IMPORTS, run.out.splitlines(), strict=True):
+        at = next(n for n, text in enumerate(line.splitlines(), 1) if "# line" in text)
+        call = "torch.cuda.get_device_properties" if "cuda.init" not in line else "torch.cuda.init"
+        imported = [True, ["ops.py", 2]] if IMPORTS[line] else [False, None]
+        file, number, *rest, _, named = json.loads(said)
+        assert [file, number, rest, named] == [name, at, imported, call], line
+    assert run.slugs() == ["import-initialises"] * sum(IMPORTS.values())
+
+
+@pytest.mark.parametrize(
+    "way", ["from settings import device", "import importlib; importlib.import_module('settings')", "def f():\n    import settings\nf()"]
+)
+def test_the_line_that_imports_the_user_s_own_module(way: str, program: Program, tmp_path: Path) -> None:
+    """The user's line is in the module; its importer is the line that had the module run."""
+    (tmp_path / "settings.py").write_text("import torch\n\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n")
+    run = program(f"import torch\n{way}\n{SHOW}")
+    at = next(n for n, text in enumerate(run.script.read_text().splitlines(), 1) if "settings" in text)
+    assert run.json() == ["settings.py", 3, False, None, [run.script.name, at], "torch.cuda.is_available"]
+
+
+def test_a_module_s_function_is_not_its_body(program: Program, tmp_path: Path) -> None:
+    """A program that is all inside an import would be told to import itself later."""
+    (tmp_path / "app.py").write_text("import torch\ndef main():\n    torch.cuda.init()\nmain()\n")
+    assert program(f"import app\n{SHOW}").json() == ["app.py", 3, False, None, None, "torch.cuda.init"]
+
+
+@pytest.mark.parametrize("words", [["cudaguard", "run"], ["-m", "runpy"], ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]])
+def test_what_runs_a_script_does_not_import_it(words: list[str], tmp_path: Path) -> None:
+    """Nor do Python's -m, the guard's own command or a library, such as pytest."""
+    (tmp_path / "test_it.py").write_text(f"import torch\ntorch.cuda.init()\n{SHOW}\ndef test(): pass\n")
+    words = [str(Path(sys.executable).with_name("cudaguard")), *words[1:]] if words[0] == "cudaguard" else words
+    script = "test_it" if words == ["-m", "runpy"] else "test_it.py"
+    env = environment(CUDAGUARD="error", CUDAGUARD_SIMULATE="1", PYTHONPATH=str(tmp_path))
+    done = subprocess.run([sys.executable, *words, script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert '["test_it.py", 2, false, null, null, "torch.cuda.init"]' in done.stdout, done.stderr
+
+
+def test_c_code_that_runs_when_it_is_loaded_is_an_import() -> None:
+    """It leaves no body on the stack: the hook on imports says so."""
+    user, tool = Frame(APP, 3, "<module>", 0), Frame(LIB, 9, "load", 0)
+    direct, called = Site(APP, 3, "<module>", (user,)), Site(APP, 3, "<module>", (user, tool))
+    assert [_step(site, cause).imported for site in (direct, called) for cause in ("import ext", "")] == [True, False, False, False]
+
+
+def _step(site: Site, cause: str) -> Step:
+    return Step(1, DRIVER, "import ext", site, None, 0.0, cause)
+
+
+def test_the_hook_on_imports_tells_of_modules_whose_body_is_not_on_the_stack() -> None:
+    """It looks when they are loaded; the line that waits for them is this one."""
+    steps = imports._extension_step(Journal(), types.ModuleType("ext")), imports._library_step(Journal(), "kern", "/no/such/file.py")
+    assert [(step.cause, step.imported, step.site.importing) for step in steps] == [("import ext", True, None), ("import kern", True, None)]
+
+
+def test_a_loader_of_another_s_between_is_no_matter() -> None:
+    """wrapt and pytest run the bodies of some modules themselves."""
+    stack = (Frame(APP, 3, "f", 0), Frame(LIB, 7, "exec_module", 0), Frame(LIB.replace("main", "body"), 1, "<module>", 0))
+    assert Site(APP, 3, "f", stack).importing == stack[2]

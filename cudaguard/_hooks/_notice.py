@@ -135,14 +135,16 @@ def lost(call: str, fork: Fork) -> None:
 
 
 @safe(None)
-def rose(tier: str, place: Site | None = None, call: str = "") -> None:
-    """Note that CUDA went up to a tier, here or at a place taken before the call."""
+def rose(tier: str, place: Site | None = None, call: str = "", cause: str = "") -> None:
+    """Note that CUDA went up to a tier, here or at a place taken before the call. `cause` is what the hook is on."""
     from .. import _calls
 
     book = journal()
     if book.below(tier):
         here = place or site()
-        remark(book, book.stepped(tier, call or _calls.name(here), here))
+        said = call or _calls.name(here)
+        # A library's function or another name for it, as the source has it, would not tell a reader that CUDA was asked.
+        remark(book, book.stepped(tier, said if said.startswith("torch.") or not cause else cause, here, None, cause))
 
 
 def remark(book: Journal, step: Step) -> None:

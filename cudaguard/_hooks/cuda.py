@@ -142,4 +142,4 @@ def _after(name: str, result: Any) -> None:
         if LOST.get(name, name) == result and os.environ.get(VISIBLE) == fork.visible:
             _notice.lost(name, fork)
     elif _driver.up() or name in ALWAYS_POISON or (result and _hip()):
-        _notice.rose(QUERIED)
+        _notice.rose(QUERIED, None, "", f"torch.cuda.{name}")

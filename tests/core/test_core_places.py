@@ -269,3 +269,47 @@ def test_a_loader_of_another_s_between_is_no_matter() -> None:
     """wrapt and pytest run the bodies of some modules themselves."""
     stack = (Frame(APP, 3, "f", 0), Frame(LIB, 7, "exec_module", 0), Frame(LIB.replace("main", "body"), 1, "<module>", 0))
     assert Site(APP, 3, "f", stack).importing == stack[2]
+
+
+QUERIES = {
+    "has_gpu()": "torch.cuda.is_available",
+    "[check() for name, check in {'gpu': has_gpu}.items()]": "torch.cuda.is_available",
+    "seedkit.seed_everything(1)": "torch.cuda.is_available",
+    "torch.cuda.get_arch_list()": "torch.cuda.get_arch_list",
+    "torch.amp.GradScaler('cuda')": "torch.amp.GradScaler",
+}
+ASKED = """
+import os, torch, seedkit
+has_gpu = torch.cuda.is_available
+from cudaguard import _journal
+for name in {names}:
+    if os.fork() == 0:
+        exec(compile(open(name).read(), name, "exec"))
+        step, = _journal.current.steps
+        print(step.call, step.cause, step.tier, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_query_is_called_by_its_own_name(program: Program, tmp_path: Path) -> None:
+    """Where the source has another for it, as with a library's function; torch's own names stay. The cause is always the function asked."""
+    env = _library(tmp_path)
+    (tmp_path / "lib" / "site-packages" / "seedkit.py").write_text("import torch\ndef seed_everything(n):\n    torch.cuda.is_available()\n")
+    names = [f"line{n}.py" for n in range(len(QUERIES))]
+    for name, line in zip(names, QUERIES, strict=True):
+        (tmp_path / name).write_text(line)
+    run = program(ASKED.format(names=names), env=env).ok()
+    causes = [call if call.startswith("torch.cuda.") else "torch.cuda.is_available" for call in QUERIES.values()]
+    assert run.out.splitlines() == [f"{call} {cause} queried" for call, cause in zip(QUERIES.values(), causes, strict=True)]
+
+
+def test_a_query_under_c_has_a_name(tmp_path: Path) -> None:
+    """There is no source to read it from. The report shows the call, and no more of a step than it did."""
+    code = "import torch, json, cudaguard\nfrom cudaguard import _journal, _verdict\ntorch.cuda.is_available()\nstep, = _journal.current.steps"
+    shown = "print(step.call, cudaguard.origin().call, step.cause, *sorted(_verdict._origin(step)), pickle.loads(pickle.dumps(step)) == step)"
+    env = environment(CUDAGUARD="error", CUDAGUARD_SIMULATE="1")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import pickle\n{code}\n{shown}"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["torch.cuda.is_available"] * 3 + ["call", "cell", "code", "file", "function", "line", "stack", "True"], done.stderr

@@ -103,8 +103,12 @@ def _text(file: str, span: Span) -> str:
 
 
 def _dotted(text: str) -> str:
-    """The function of the outermost call in a piece of source, as `a.b.c`; a receiver that is not a name becomes `…`."""
-    tree = _source.tree(text.strip().removesuffix(":"))
+    """The function of the outermost call in a piece of source, as `a.b.c`; a receiver that is not a name becomes `_`.
+
+    Brackets first: the piece may be the middle of some, over several lines, and mean nothing by itself. Python 3.10 knows only a line of it.
+    """
+    text = text.strip().removesuffix(":")
+    tree = _source.tree(f"({'_' if text.startswith('.') else ''}{text}\n)") or _source.tree(text)
     said = tree.body[0] if tree and len(tree.body) == 1 else None
     if not isinstance(said, ast.Expr):
         found = re.search(r"(?:[\w.]*\.)?\w+(?=\()", text)

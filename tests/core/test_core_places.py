@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from cudaguard import _places
+from cudaguard import _calls, _places
 from cudaguard._hooks import imports
 from cudaguard._journal import DRIVER, Journal, Step
-from cudaguard._places import Frame, Site
+from cudaguard._places import Frame, Site, Span
 from guarded import Program, environment
 
 CELL = "<ipython-input-5-0123456789ab>"
@@ -313,3 +313,28 @@ def test_a_query_under_c_has_a_name(tmp_path: Path) -> None:
         [sys.executable, "-c", f"import pickle\n{code}\n{shown}"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     assert done.stdout.split() == ["torch.cuda.is_available"] * 3 + ["call", "cell", "code", "file", "function", "line", "stack", "True"], done.stderr
+
+
+PIECES = {
+    "x.unsqueeze(0)\n            .repeat(2, 1)\n            .to(device)": "torch.Tensor.to",
+    "torch.tensor(\n    [1.0],\n    device=0,\n)": "torch.tensor",
+    "x.add(1)  # first\n .cuda()  # then": "torch.Tensor.cuda",
+    "batch\n        .images.pin_memory()": "torch.Tensor.pin_memory",
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_the_call_in_the_middle_of_brackets_is_read(piece: str, tmp_path: Path) -> None:
+    """By itself such a piece is no Python."""
+    file = tmp_path / "piece.py"
+    file.write_text(f"y = ({piece})\n")
+    lines = piece.splitlines()
+    span = Span(1, len(lines), 5, len(lines[-1]) + (5 if len(lines) == 1 else 0))
+    assert _calls.name(Site(str(file), 1, "f", (Frame(str(file), 1, "f", 0),), span)) == PIECES[piece]
+
+
+def test_a_line_in_the_middle_of_a_chain_is_read(tmp_path: Path) -> None:
+    """All that Python 3.10 tells."""
+    file = tmp_path / "piece.py"
+    file.write_text("y = (\n    x.add(1)\n    .to(device)  # here\n)\n")
+    assert _calls.name(Site(str(file), 3, "f", (Frame(str(file), 3, "f", 0),))) == "torch.Tensor.to"

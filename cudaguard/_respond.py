@@ -84,11 +84,16 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _script() -> str:
+    """The program's file; "" where a spawned child could not import the program at all: given by -c, typed, or read from stdin."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    return "" if file == _places.TYPED else file
+
+
 def _main_guard() -> bool:
     """Whether `__main__` can be imported again by a spawned child: it has a guard, or it is no script."""
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    if not file or getattr(main, "__spec__", None) is not None:
+    file = _script()
+    if not file or getattr(sys.modules["__main__"], "__spec__", None) is not None:
         return bool(file)
     try:
         with open(file, encoding="utf-8", errors="replace") as source:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cudaguard import _calls, _places
+from cudaguard import _calls, _places, _respond
 from cudaguard._hooks import imports
 from cudaguard._journal import DRIVER, Journal, Step
 from cudaguard._places import Frame, Site, Span
@@ -338,3 +338,20 @@ def test_a_line_in_the_middle_of_a_chain_is_read(tmp_path: Path) -> None:
     file = tmp_path / "piece.py"
     file.write_text("y = (\n    x.add(1)\n    .to(device)  # here\n)\n")
     assert _calls.name(Site(str(file), 3, "f", (Frame(str(file), 3, "f", 0),))) == "torch.Tensor.to"
+
+
+MAINS = [("<stdin>", None, False), (None, None, False), ("guard.py", 'if __name__ == "__main__":\n    pass\n', True), ("plain.py", "pass\n", False)]
+
+
+@pytest.mark.parametrize(("name", "text", "importable"), MAINS)
+def test_whether_a_spawned_child_could_import_the_program(
+    name: str | None, text: str | None, importable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read from stdin has a file's name, but cannot: multiprocessing would look for a file `<stdin>`."""
+    main = types.ModuleType("__main__")
+    if name is not None:
+        main.__file__ = name if text is None else str(tmp_path / name)
+    if text is not None:
+        (tmp_path / str(name)).write_text(text)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert (_respond._main_guard(), bool(_respond._script())) == (importable, text is not None)

@@ -13,6 +13,7 @@ import sys
 from typing import Any, NamedTuple
 
 from . import _config
+from ._respond import safe
 
 
 class Loop(NamedTuple):
@@ -42,7 +43,11 @@ def stateful_loop(*args: Any, **kwargs: Any) -> None:
 def _run(loop: Loop, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     original = originals.get(loop) or getattr(importlib.import_module(loop.module), loop.name)
     _prepare(loop, original, args, kwargs)
-    original(*args, **kwargs)
+    try:
+        original(*args, **kwargs)
+    except Exception as error:
+        if not _handed_over(error, original, args, kwargs):
+            raise
 
 
 def _prepare(loop: Loop, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -53,3 +58,11 @@ def _prepare(loop: Loop, original: Any, args: tuple[Any, ...], kwargs: dict[str,
         from ._reroute import _child
 
         _child.enter()
+
+
+@safe(False)
+def _handed_over(error: Exception, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the parent gets an exception that left the loop itself. torch would only tell it that the worker is gone."""
+    from ._hooks import sending
+
+    return sending.left(error, inspect.signature(original).bind(*args, **kwargs).arguments["data_queue"])

@@ -13,9 +13,12 @@ from .._respond import safe
 from ..errors import CudaGuardError
 from . import _notice
 from ._patch import Patches
+from .sending import Left
 
 PINNING = re.compile(r"cannot pin|only dense CPU tensors can be pinned")
 DIED = re.compile(r"DataLoader worker .*(exited unexpectedly|is killed by signal)")
+
+_outspoken: set[int] = set()  # workers that died of an exception of their own, which they printed
 
 
 def install(patches: Patches) -> None:
@@ -68,7 +71,11 @@ def _noticing_death(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _try_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(self, *args, **kwargs)
+            found = original(self, *args, **kwargs)
+            while type(found[1]) is Left and found[1].carried is None:
+                _outspoken.add(found[1].pid)
+                found = original(self, *args, **kwargs)
+            return found
         except RuntimeError as error:
             _died(error, self)
             raise
@@ -87,8 +94,11 @@ def _died(error: RuntimeError, iterator: Any) -> None:
     forked = any(getattr(worker._popen, "method", None) == "fork" for worker in iterator._workers)
     if fork is None or fork.tier is None or not forked or not DIED.search(str(error)):
         return
+    pid = int((re.findall(r"\d+", str(error)) or ["0"])[0])
+    if pid in _outspoken:
+        return
     child = _journal.Journal()
     child.steps, child.late = list(book.steps), book.late
-    child.forked(fork._replace(pid=int((re.findall(r"\d+", str(error)) or ["0"])[0])))
+    child.forked(fork._replace(pid=pid))
     finding = _verdict.forked("worker-died", child, None, _respond.facts(), child.forks[-1], _notice.said(error))
     _respond.annotate(error, finding)

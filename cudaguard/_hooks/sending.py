@@ -1,7 +1,8 @@
-"""A worker's output that cannot be sent: pickled in the queue's feeder thread, where an error is printed and the batch lost.
+"""What a worker cannot send: an output that fails in its queue's feeder thread, and the error of which its own loop ends.
 
-The parent then waits for ever. multiprocessing.Queue has a hook for it: set on the worker's queue before its first put
-it costs nothing until something fails, and the error travels to the parent in the batch's place.
+The first is printed there and the batch lost: the parent then waits for ever. multiprocessing.Queue has a hook for it: set on the
+worker's queue before its first put it costs nothing until something fails, and the error travels to the parent in the batch's place.
+The second is printed too, and the parent is told that a worker exited unexpectedly. There is no batch in whose place it could go.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
-from .. import _culprit, _places, _respond, _verdict
+from torch._utils import ExceptionWrapper
+
+from .. import _config, _culprit, _journal, _places, _respond, _verdict
 from .._journal import Fork
 from .._respond import safe
 from .._verdict import Finding, Touch
 from ..errors import CudaGuardError
 from . import _notice
+from ._explain import explain
 
 HOOK = "_on_queue_feeder_error"
 STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a worker has started
 RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
 DRIVER_SAYS = re.compile(r"(CUDA|HIP) error: ")  # in a child that was forked too late: whatever the driver says there, the fork is why
+
+PINNING = "torch.utils.data._utils.pin_memory"  # whose thread hands on what the workers sent
 
 
 def watch(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool) -> None:
@@ -92,3 +99,41 @@ def _inherited(error: BaseException, fork: Fork, culprit: str) -> Finding:
     said = f"{_notice.said(error)} (when it was to send {culprit})" if culprit else _notice.said(error)
     touch = Touch(os.getpid(), "", site, said)  # no call: it is the queue's own thread
     return _verdict.forked("inherited-tensor", _notice.journal(), touch, _respond.facts(), fork)._replace(detail=culprit)
+
+
+class Left(ExceptionWrapper):
+    """What a worker's loop ended with, sent in place of a numbered batch: nobody knows the number, since what failed may be to receive it.
+
+    Whoever takes it apart to see the number, in any loader, gets the error. Only the pin thread hands it on.
+    """
+
+    def __init__(self, pid: int, carried: Any) -> None:
+        self.pid, self.carried = pid, carried
+
+    def __iter__(self) -> Iterator[Any]:
+        if sys._getframe(1).f_globals.get("__name__") != PINNING:
+            self.reraise()
+        return iter((None, self))
+
+    def reraise(self) -> NoReturn:
+        if self.carried is not None:
+            self.carried.reraise()
+        raise RuntimeError(f"DataLoader worker (pid {self.pid}) exited unexpectedly")
+
+
+def left(error: Exception, queue: Any) -> bool:
+    """Tell the parent of an exception that ends a worker's loop. False where it is not the guard's: the worker should die of it as it would."""
+    if _notice.bad() is None or _config.current().mode == "off":
+        return False
+    explained = explain(error)
+    told = isinstance(explained, CudaGuardError)
+    queue.put(Left(os.getpid(), _carried(explained) if told else None))
+    return told
+
+
+def _carried(error: BaseException) -> Any:
+    from . import edges
+
+    worker = _journal.current.worker
+    where = f"in DataLoader worker process {worker.id if worker else '?'}"  # torch's words
+    return edges.ExplainedException((type(error), error, error.__traceback__), where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from guarded import Program
 
 INHERITED = """
@@ -19,7 +21,8 @@ INHERITED = """
             return self.boxes[i], i
 
     if __name__ == "__main__":
-        for batch in DataLoader(Boxes(), batch_size=2, num_workers=1, collate_fn=lambda b: tuple(zip(*b)), multiprocessing_context="fork"):  # forked here
+        loader = DataLoader(Boxes(), batch_size=2, num_workers=1, collate_fn=lambda b: tuple(zip(*b)), multiprocessing_context="fork")
+        for batch in loader:  # forked here
             pass
 """
 
@@ -61,3 +64,74 @@ def test_an_output_that_touches_cuda_when_it_is_pickled_is_a_touch(program: Prog
     assert done.code == 1
     assert "cudaguard.errors.CudaForkError: Cannot re-initialize CUDA in forked subprocess" in done.err
     assert [(finding["slug"], finding["touch"]["line"]) for finding in done.report] == [("fork-after-init", done.line("# touched here"))]
+
+
+SAMPLED = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, i):
+            return torch.full((2,), float(i))
+
+    if __name__ == "__main__":
+        indices = torch.arange(0, 8, 2, device="cuda")  # started here
+        sampler = SubsetRandomSampler(indices)
+        loader = DataLoader(Rows(), batch_size=2, sampler=sampler, num_workers=1, pin_memory=PIN, multiprocessing_context="fork")
+        try:
+            next(iter(loader))  # forked here
+        except RuntimeError as error:
+            print(type(error).__name__, error.finding["slug"], error.finding["worker"]["id"])
+            raise
+"""
+
+
+@pytest.mark.parametrize("pinned", [False, True], ids=["plain", "pinned"])
+@pytest.mark.parametrize("kind", ["torch.utils.data", "torchdata.stateful_dataloader"])
+def test_what_ends_a_workers_loop_reaches_the_parent(program: Program, pinned: bool, kind: str) -> None:
+    """The loop itself fails as it receives CUDA indices: the parent gets the guard's error, whole, and no story of a silent death."""
+    source = SAMPLED.replace("PIN", str(pinned))
+    if kind != "torch.utils.data":
+        pytest.importorskip(kind)
+        source = source.replace("import DataLoader,", "import").replace(
+            "    class Rows", f"    from {kind} import StatefulDataLoader as DataLoader\n\n    class Rows"
+        )
+    done = program(source)
+    assert done.out.split() == ["CudaForkError", "fork-after-init", "0"]
+    assert "exited unexpectedly" not in done.err
+    assert [finding["slug"] for finding in done.report if finding["severity"] == "error"] == ["fork-after-init"]
+    for mark in ("# started here", "# forked here"):
+        assert f"{done.script.name}:{done.line(mark)}" in done.err
+
+
+UNREADABLE = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def refuse():
+        raise ValueError("no index of mine")
+
+    class Index:
+        def __reduce__(self):
+            return refuse, ()
+
+    if __name__ == "__main__":
+        torch.zeros(1, device="cuda")
+        loader = DataLoader([1, 2], sampler=[Index()], batch_size=1, num_workers=1, multiprocessing_context="fork")
+        try:
+            next(iter(loader))
+        except RuntimeError as error:
+            print(str(error).partition(" (")[0], getattr(error, "__notes__", []))
+"""
+
+
+def test_a_worker_that_dies_of_its_own_exception_did_not_die_without_one(program: Program) -> None:
+    """It printed it; that its parent had started CUDA has nothing to do with it."""
+    done = program(UNREADABLE).ok()
+    assert done.out.strip() == "DataLoader worker []"
+    assert "ValueError: no index of mine" in done.err
+    assert done.report == []
+    assert "cudaguard:" not in done.err

@@ -18,36 +18,43 @@ from .. import _config, _journal, _places, _respond
 from .._journal import Worker
 from .._respond import safe
 from ..errors import CudaGuardError
-from . import sending
+from . import _chain, sending
 from ._explain import explain
+
+Told = tuple[str, tuple[dict[str, object], str]]  # a note; its finding, and the finding's text
 
 
 class ExplainedException(ExceptionWrapper):
-    """A worker's exception on its way to the parent; raised there as the guard's own where CUDA and processes are to blame."""
+    """A worker's exception on its way to the parent; raised there as the guard's own where CUDA and processes are to blame, else with its notes."""
 
     explained: CudaGuardError | None = None
+    told: tuple[Told, ...] = ()
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
         exc_info = exc_info or sys.exc_info()
+        better = self.better(exc_info[1])  # before torch writes it down, which counts as showing it
         super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
-        better = self.better(exc_info[1])
-        if better is not None:
+        if isinstance(better, CudaGuardError):
             self.explained, self.exc_msg = better, _own_frames(exc_info[1])
+        elif better is not None:
+            self.told, self.exc_msg = _told(better), _chain.without_notes(self.exc_msg, better)
 
     @staticmethod
     @safe(None)
-    def better(error: BaseException) -> CudaGuardError | None:
-        """The guard's error in place of this one."""
-        explained = explain(error)
-        return explained if isinstance(explained, CudaGuardError) else None
+    def better(error: BaseException) -> BaseException | None:
+        """The guard's error in place of this one, or this one with the guard's notes."""
+        return explain(error)
 
     def reraise(self) -> NoReturn:
         """Raise the guard's error, finding and all; the traceback of the process or thread it came from is its cause."""
-        explained = self.explained
-        if explained is None:
-            super().reraise()  # type: ignore[no-untyped-call]
-        assert explained is not None  # torch's reraise never returns
-        error = type(explained)(str(explained), explained.finding)
+        if self.explained is None:
+            try:
+                super().reraise()  # type: ignore[no-untyped-call]
+            except BaseException as own:
+                _note_again(own, self.told)
+                raise
+        assert self.explained is not None  # torch's reraise never returns
+        error = type(self.explained)(str(self.explained), self.explained.finding)
         _received(error)
         try:
             raise error from RemoteTraceback(f"{self.where}:\n{self.exc_msg}")
@@ -86,6 +93,20 @@ class RemoteTraceback(Exception):
 def _own_frames(error: BaseException) -> str:
     """The worker's traceback without the guard's frames, and without the text: the parent's error says that."""
     return "".join(traceback.format_tb(_places.trimmed(error.__traceback__))).rstrip()
+
+
+@safe(())
+def _told(error: BaseException) -> tuple[Told, ...]:
+    """The guard's notes on an exception, each with its finding."""
+    return tuple((note, pair) for note in _chain.notes(error) for pair in _respond.findings if note.endswith(pair[1]))
+
+
+@safe(None)
+def _note_again(error: BaseException, told: tuple[Told, ...]) -> None:
+    """In the parent: put the notes of the worker on the exception that stands for the worker's."""
+    for note, (finding, words) in told:
+        error.add_note(note)
+        _respond.received(finding, words)
 
 
 @safe(None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import _places
 from .._respond import safe
-from . import _notice
+from . import _chain, _notice
 from ._explain import explain
 from ._patch import Patches
 
@@ -50,20 +50,37 @@ def _enter(process: Any) -> None:
     """Called in a child before its work begins. A healthy child is left alone."""
     if _notice.bad() is None:
         return
-    process.run = explaining(process.run)
+    held = vars(process)
+    held["run"] = _once(held, "run", process.run)
     if (getattr(process._target, "__module__", ""), getattr(process._target, "__name__", "")) in CATCHING and process._args:
-        process._args = (explaining(process._args[0]), *process._args[1:])
+        first, *others = process._args
+        process._args = (_once(held, "_args", first), *others)
     for module, name in CARRIERS:
         carrier = getattr(sys.modules.get(module), name, None)
-        if carrier is not None:
+        if carrier is not None and not hasattr(carrier, "explains"):  # a grandchild has its parent's
             setattr(sys.modules[module], name, _explaining_carrier(carrier))
 
 
-def explaining(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with what it raises explained."""
+def _once(held: dict[str, Any], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, explained, to stand in a process's own attributes. Before it runs they are as they were.
+
+    The program may look at its own process, copy it, or send one of its methods to a process that it spawns.
+    """
+    before = {name: held[name]} if name in held else {}
+
+    def put_back() -> None:
+        held.pop(name, None)
+        held.update(before)
+
+    return explaining(function, put_back)
+
+
+def explaining(function: Callable[..., Any], begin: Callable[[], object] = bool) -> Callable[..., Any]:
+    """The function, with what it raises explained. `begin` is called first."""
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Any:
+        begin()
         try:
             return function(*args, **kwargs)
         except Exception as error:
@@ -88,11 +105,14 @@ def _explaining_carrier(carrier: Callable[[BaseException, Any], Any]) -> Callabl
         better = _sendable(explain(error)) or error
         return _keeping_notes(better, carrier(better, better.__traceback__ or trace))
 
+    carry.explains = True  # type: ignore[attr-defined]
     return carry
 
 
 def _keeping_notes(error: BaseException, carried: Any) -> Any:
     notes: list[str] = list(getattr(error, "__notes__", ()))
+    if isinstance(getattr(carried, "tb", None), str):  # the text of the traceback, which would say them again
+        carried.tb = _chain.without_notes(carried.tb, error)
     return Noted(carried, notes) if notes else carried
 
 
@@ -128,4 +148,5 @@ def _sendable(error: BaseException) -> BaseException | None:
         return error
     plain = RuntimeError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
     plain.__dict__.update({"__notes__": list(getattr(error, "__notes__", []))})
+    plain.__cause__, plain.__context__, plain.__suppress_context__ = error.__cause__, error.__context__, error.__suppress_context__
     return plain.with_traceback(error.__traceback__)

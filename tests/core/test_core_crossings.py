@@ -135,3 +135,44 @@ def test_a_worker_that_dies_of_its_own_exception_did_not_die_without_one(program
     assert "ValueError: no index of mine" in done.err
     assert done.report == []
     assert "cudaguard:" not in done.err
+
+
+PINNED = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return torch.full((2,), float(i)).cuda()
+
+    if __name__ == "__main__":
+        other = DataLoader(range(4), num_workers=1, multiprocessing_context="METHOD")
+        loader = DataLoader(Rows(), batch_size=2, num_workers=2, pin_memory=True, multiprocessing_context="METHOD")
+        batches = iter(loader)  # made here
+        if SLOW:
+            assert len(list(other)) == 4
+        pids = [worker.pid for worker in batches._workers]
+        try:
+            for batch in batches:
+                pass
+        except RuntimeError as error:
+            print(type(error).__name__, pids.index(error.finding["pid"]), error.finding["worker"]["id"])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("slow", [False, True], ids=["at once", "another made since"])
+def test_a_batch_that_cannot_be_pinned_names_where_its_worker_was_made(program: Program, method: str, slow: bool) -> None:
+    """The parent's pin thread fails, but it is the worker's output: `fork` is the place that made the worker, whatever the start method."""
+    source = PINNED.replace("METHOD", method).replace("SLOW", str(slow))
+    env = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # workers that are forked stay healthy
+    done = program(source, env=env).ok()
+    assert done.out.split() == ["WorkerOutputError", "0", "0"]
+    found = [finding for finding in done.report if finding["slug"] == "pin-cuda-output"]
+    assert len(found) == len({finding["pid"] for finding in found}) <= 2  # as every finding: one for each worker
+    for finding in found:
+        assert (finding["fork"]["line"], finding["maker"], finding["start_method"]) == (done.line("# made here"), "dataloader", method)
+    assert f"{done.script.name}:{done.line('# made here')}" in "".join(fix["text"] for fix in found[0]["advice"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import itertools
 import os
 import sys
 from collections.abc import Mapping
 
 NAME = "CUDAGUARD_SIMULATE"
+MASK = "CUDA_VISIBLE_DEVICES"
+GIVEN = "_CUDAGUARD_MASK"  # the mask that the first process was started with, for its children: "=0,1", or "unset"
 MOST = 64
 _NVML = "libnvidia-ml.so.1"
 _started = 0
@@ -46,16 +49,47 @@ def start(count: int) -> bool:
     from cudaguard import _driver, _shadow
     from cudaguard._shadow._driver import Simulated
 
-    policy = Simulated(count)
+    policy = Simulated(count, given())
     _shadow.install(policy)
     _driver.pretend(policy.is_up)
     _started = count
     return True
 
 
+def given() -> str | None:
+    """The mask that the program was started with. It hides a real GPU, so that the simulation may start, and no pretended one.
+
+    What the program wrote over it since then is the program's own, also where that was before torch was imported.
+    """
+    if GIVEN not in os.environ:
+        mask = _started_with().get(MASK)
+        os.environ[GIVEN] = "unset" if mask is None else f"={mask}"
+    return os.environ[GIVEN][1:] if os.environ[GIVEN].startswith("=") else None
+
+
+def _started_with() -> Mapping[str, str]:
+    """The environment as this process was given it: Linux keeps that. Where it does not, or somebody wrote over it, as it is now."""
+    try:
+        with open("/proc/self/environ", "rb") as block:
+            entries = [os.fsdecode(entry).partition("=") for entry in block.read().split(b"\0")]
+    except OSError:
+        return os.environ
+    first = {name: value for name, _, value in entries}
+    return first if NAME in first and first[NAME] == os.environ.get(NAME) else os.environ
+
+
+def masked(mask: str | None, count: int) -> int:
+    """How many of `count` devices a mask leaves, as the driver reads it: up to the first that is not there, and none if one is named twice."""
+    if mask is None or mask.startswith(("GPU-", "MIG-")):  # nobody knows the pretended ones by such names
+        return count
+    parts = [part.strip() for part in mask.split(",")]
+    named = list(itertools.takewhile(lambda part: part.isdecimal() and int(part) < count, parts))
+    return len(named) if len(set(named)) == len(named) else 0
+
+
 def _real() -> str:
     """Why a real GPU may be in sight, or "". The driver is not woken to decide: NVML and device files know."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "unset").strip() in ("", "-1"):
+    if os.environ.get(MASK, "unset").strip() in ("", "-1"):
         return ""
     files = glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dxg")
     if files:

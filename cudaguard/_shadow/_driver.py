@@ -16,8 +16,8 @@ import torch
 from cudaguard._shadow._errors import driver_error
 from cudaguard._shadow._policy import Policy
 from cudaguard._shadow._state import settle, state
+from cudaguard._simulate import MASK, masked
 
-_MASK = "CUDA_VISIBLE_DEVICES"
 _NO_COUNT = (
     "CUDA initialization: Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
     "that might have already set an error? Error 3: initialization error"
@@ -25,16 +25,16 @@ _NO_COUNT = (
 
 
 class Simulated(Policy):
-    """N idle devices that follow the real rules."""
+    """N idle devices that follow the real rules. `mask` is the one that the program was started with."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, mask: str | None) -> None:
         super().__init__(count)
         self.up = False
         self.registered = False
         self.dead = False
         self.bad = False
         self._counted: int | None = None  # as in C++: asked once per process image, so a forked child inherits the answer
-        self._mask = os.environ.get(_MASK)  # a real GPU may have to be hidden for the simulation to start
+        self._mask = mask
         self._ready = -1  # the process in which lazy initialisation succeeded; from then on C++ does not ask torch again
 
     def initialise(self) -> None:
@@ -49,8 +49,8 @@ class Simulated(Policy):
 
     def listed(self) -> int:
         """A program may hide the devices from itself, as long as the driver is down."""
-        now = os.environ.get(_MASK)
-        return 0 if now != self._mask and now in ("", "-1") and not self._counted else self.count
+        now = os.environ.get(MASK)
+        return self.count if self._counted or now == self._mask else masked(now, self.count)
 
     def raw(self, call: str) -> None:
         self._wake()
@@ -62,10 +62,11 @@ class Simulated(Policy):
     def _wake(self) -> None:
         if self.dead:
             raise driver_error("initialization error")
-        if not self.listed():
+        listed = self.listed()
+        if not listed:
             raise RuntimeError("No CUDA GPUs are available")
         self.up = True
-        self._counted = self.count
+        self.count = self._counted = listed
 
     def visible(self) -> int:
         self.registered = True

@@ -1,5 +1,9 @@
 """Turning the simulation on: what the variable may say, when it is refused, and that nothing is loaded when it is off."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -99,6 +103,36 @@ def test_a_program_may_hide_the_devices_from_itself(python):
     )
     run = python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="2")
     assert run.stdout.splitlines() == ["0 False", "No CUDA GPUs are available"], run.stderr
+
+
+@pytest.mark.parametrize(
+    ("mask", "count"), [(None, 4), ("0,1", 2), ("3", 1), (" 1 , 0", 2), ("1,9,0", 1), ("0,-1,1", 1), ("1,1", 0), ("", 0), ("GPU-1", 4)]
+)
+def test_what_a_mask_leaves(mask, count):
+    assert _simulate.masked(mask, 4) == count
+
+
+@pytest.mark.parametrize(("given", "mask", "seen"), [("", "1", "1 True"), ("0", "", "0 False"), ("", "", "2 True")])
+def test_a_mask_that_the_program_sets_before_it_imports_torch_is_its_own(given, mask, seen, tmp_path):
+    """In a spawned child too, which the program's mask reaches as if the shell had set it: both answer alike. The shell's own is not obeyed."""
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import multiprocessing, os\n"
+        f"os.environ['CUDA_VISIBLE_DEVICES'] = {mask!r}\n"
+        "import torch\n"
+        "def told(): print(torch.cuda.device_count(), torch.cuda.is_available(), flush=True)\n"
+        "def child(): told(); print(torch.cuda.device_count(), works('cuda:1'), flush=True)\n"
+        "def works(device):\n"
+        "    try: return torch.ones(1, device=device).device == torch.device(device)\n"
+        "    except RuntimeError: return False\n"
+        "if __name__ == '__main__':\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
+        "    process.start(); process.join(); told()\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA", "_CUDAGUARD"))}
+    env = clean | {"CUDAGUARD": "error", "CUDAGUARD_SIMULATE": "2", "CUDA_VISIBLE_DEVICES": given}
+    run = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=120)
+    assert run.stdout.splitlines() == [seen, f"{seen[0]} {seen[0] == '2'}", seen], run.stderr
 
 
 # What a later torch might drop, a program that does not need it, one that does, and the word by which the note names it.

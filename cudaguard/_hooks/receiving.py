@@ -15,7 +15,7 @@ from .._journal import Journal
 from .._places import Frame
 from .._respond import safe
 from ..errors import CudaGuardError
-from . import _notice
+from . import _notice, sending
 from ._patch import Patches
 from .sending import Left
 
@@ -26,7 +26,8 @@ _outspoken: set[int] = set()  # workers that died of an exception of their own, 
 
 
 def install(patches: Patches) -> None:
-    """Watch what arrives from workers and from other processes."""
+    """Watch what arrives from workers and from other processes, and what cannot be sent there."""
+    sending.install(patches)
     patches.wrap("torch.multiprocessing.reductions", "rebuild_cuda_tensor", _rebuilding)
     from . import edges
 

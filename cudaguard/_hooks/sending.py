@@ -1,16 +1,19 @@
-"""What a worker cannot send: an output that fails in its queue's feeder thread, and the error of which its own loop ends.
+"""What cannot be sent: a worker's output that fails in its queue's feeder thread, the error of which its own loop ends, a CUDA tensor.
 
 The first is printed there and the batch lost: the parent then waits for ever. multiprocessing.Queue has a hook for it: set on the
 worker's queue before its first put it costs nothing until something fails, and the error travels to the parent in the batch's place.
 The second is printed too, and the parent is told that a worker exited unexpectedly. There is no batch in whose place it could go.
+The third is refused wherever it is sent, by a method that every way of sending calls.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -23,13 +26,51 @@ from .._verdict import Finding, Touch
 from ..errors import CudaGuardError
 from . import _notice
 from ._explain import explain
+from ._patch import Patches
 
 HOOK = "_on_queue_feeder_error"
 STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a worker has started
 RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
 DRIVER_SAYS = re.compile(r"(CUDA|HIP) error: ")  # in a child that was forked too late: whatever the driver says there, the fork is why
 
+SHARES = "_share_cuda_"
 PINNING = "torch.utils.data._utils.pin_memory"  # whose thread hands on what the workers sent
+_watched: list[Any] = []  # a worker's result queue: what its own thread cannot send becomes that batch's error
+
+
+def install(patches: Patches) -> None:
+    """Watch where torch refuses to share a CUDA tensor."""
+    kind = getattr(_notice.module("torch.storage"), "TypedStorage", None)
+    if hasattr(kind, SHARES):
+        patches.put(kind, SHARES, _sharing(getattr(kind, SHARES)))
+    else:
+        patches.unwatched.append(f"torch.storage.TypedStorage.{SHARES}")
+
+
+def _sharing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _share_cuda_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        except RuntimeError as error:
+            better = _refused(error)
+            if better is None:
+                raise
+            raise better from error
+
+    return _share_cuda_
+
+
+@safe(None)
+def _refused(error: RuntimeError) -> BaseException | None:
+    """The guard's error where the user's line sends, or a queue's thread does."""
+    said = _notice.said(error)
+    if isinstance(error, CudaGuardError) or any(getattr(queue, "_thread", None) is threading.current_thread() for queue in _watched):
+        return None
+    if RECEIVED not in said:
+        return explain(error) if DRIVER_SAYS.match(said) and _notice.bad() else None
+    touch = Touch(os.getpid(), "", _places.raised_at(error, _notice.journal().cut()), said)
+    return _respond.respond(_verdict.crossing("ipc-broken", _notice.journal(), said, "", touch, _respond.facts()), error)
 
 
 def watch(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool) -> None:
@@ -39,6 +80,7 @@ def watch(queue: Any, carrier: Callable[[BaseException], Any], stateful: bool) -
     """
     original = getattr(queue, HOOK, None)
     if original is not None:
+        _watched.append(queue)
         setattr(queue, HOOK, _hook(queue, carrier, stateful, original))
 
 

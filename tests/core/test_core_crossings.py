@@ -176,3 +176,76 @@ def test_a_batch_that_cannot_be_pinned_names_where_its_worker_was_made(program: 
     for finding in found:
         assert (finding["fork"]["line"], finding["maker"], finding["start_method"]) == (done.line("# made here"), "dataloader", method)
     assert f"{done.script.name}:{done.line('# made here')}" in "".join(fix["text"] for fix in found[0]["advice"])
+
+
+SENT_ON = """
+    import torch
+    import torch.multiprocessing as mp
+
+    def stage(source, target, pipe):
+        x = source.get(timeout=30)
+        if HOW == "queue":
+            target.put(x)
+            target.close()
+            target.join_thread()
+        else:
+            pipe.send(x)  # sent here
+
+    HOW = "WAY"
+    if __name__ == "__main__":
+        ctx = mp.get_context("spawn")
+        source, target = ctx.Queue(), ctx.Queue()
+        ours, theirs = ctx.Pipe()
+        x = torch.arange(3.0, device="cuda")
+        process = ctx.Process(target=stage, args=(source, target, theirs))
+        process.start()  # made here
+        source.put(x)
+        process.join(60)
+        print(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("way", ["queue", "pipe"])
+def test_a_cuda_tensor_that_is_sent_on_is_told_wherever_it_is_sent(program: Program, way: str) -> None:
+    """Outside loaders nobody waits for a batch: the guard's error stands where torch's stood, in the queue's thread or on the user's line."""
+    done = program(SENT_ON.replace("WAY", way)).ok()
+    assert done.out.split() == ["0" if way == "queue" else "1"]
+    assert "cudaguard.errors.WorkerOutputError: Attempted to send CUDA tensor received from another process" in done.err
+    (finding,) = [finding for finding in done.report if finding["severity"] == "error"]
+    assert (finding["slug"], finding["advice"][0]["id"]) == ("ipc-broken", "clone-before-send")
+    assert (finding["maker"], finding["start_method"], finding["fork"]["line"]) == ("process", "spawn", done.line("# made here"))
+    if way == "pipe":
+        assert finding["touch"]["line"] == done.line("# sent here")
+
+
+SHARED = """
+    import os
+
+    import torch
+
+    class Dead:
+        def _share_cuda_(self):
+            raise RuntimeError("CUDA error: initialization error")  # refused here, as a real storage that the child inherited
+
+    held = torch.ones(2, device="cuda")  # started here
+    storage = torch.ones(2)._typed_storage()
+    storage._untyped_storage = Dead()
+    if os.fork() == 0:
+        try:
+            storage._share_cuda_()
+        except RuntimeError as error:
+            print(type(error).__name__, error.finding["slug"], error.finding["touch"]["line"], flush=True)
+        os._exit(0)
+    os.wait()
+    try:
+        storage._share_cuda_()
+    except RuntimeError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_an_inherited_cuda_tensor_is_refused_where_it_is_sent(program: Program) -> None:
+    """Whoever catches it there has the guard's error; in the parent torch's own goes through."""
+    done = program(SHARED).ok()
+    assert done.out.split() == ["CudaForkError", "inherited-tensor", str(done.line("# refused here")), "RuntimeError"]
+    assert done.slugs() == ["inherited-tensor"]

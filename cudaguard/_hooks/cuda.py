@@ -34,6 +34,7 @@ LOST = {"is_available": False, "device_count": 0}
 CACHED = ("cache_clear", "cache_info", "cache_parameters")
 
 _inside = threading.local()
+_found = False  # was this process, or one that it was forked from, ever told that there is a GPU?
 
 
 def install(patches: Patches) -> None:
@@ -109,7 +110,7 @@ def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         if refusal is not None:
             raise refusal
         if _before():
-            return original(*args, **kwargs)
+            return _answered(original.__name__, original(*args, **kwargs))
         return _notice.call(_ask, original, *args, **kwargs)
 
     for name in CACHED:
@@ -119,9 +120,21 @@ def _query(cuda: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ask(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    result = original(*args, **kwargs)
+    result = _answered(original.__name__, original(*args, **kwargs))
     _after(original.__name__, result)
     return result
+
+
+def _answered(name: str, result: Any) -> Any:
+    global _found
+    _found = _found or (name in LOST and bool(result))
+    return result
+
+
+def _had() -> bool:
+    """Whether there was a GPU to lose. torch marks the children of a process that asked in vain as well: none there, or hidden from it."""
+    book = _notice.journal()
+    return _found or book.late is not None or any(step.tier != QUERIED for step in book.steps)
 
 
 @safe(True)
@@ -139,7 +152,7 @@ def _hip() -> bool:
 def _after(name: str, result: Any) -> None:
     fork = _notice.bad()
     if fork is not None:
-        if LOST.get(name, name) == result and os.environ.get(VISIBLE) == fork.visible:
+        if LOST.get(name, name) == result and os.environ.get(VISIBLE) == fork.visible and _had():
             _notice.lost(name, fork)
     elif _driver.up() or name in ALWAYS_POISON or (result and _hip()):
         _notice.rose(QUERIED, None, "", f"torch.cuda.{name}")

@@ -135,6 +135,19 @@ def test_a_mask_that_the_program_sets_before_it_imports_torch_is_its_own(given, 
     assert run.stdout.splitlines() == [seen, f"{seen[0]} {seen[0] == '2'}", seen], run.stderr
 
 
+@pytest.mark.parametrize("first", ["", "torch.cuda.get_arch_list(); "])
+def test_a_child_loses_no_gpu_that_its_parent_never_saw(first, python):
+    """Asking marks later children, whatever the answer is."""
+    code = (
+        "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''; import torch\n"
+        f"{first}print(torch.cuda.is_available(), flush=True)\n"
+        "os.fork() or print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda._is_in_bad_fork(), flush=True) or os._exit(0)\n"
+        "os.wait()"
+    )
+    run = python(code, CUDAGUARD="error", CUDAGUARD_SIMULATE="1")
+    assert (run.stdout.split(), run.stderr) == (["False", "False", "0", "True"], "")
+
+
 # What a later torch might drop, a program that does not need it, one that does, and the word by which the note names it.
 DROPPED = {
     "import sys; sys.modules['torch.utils.checkpoint'] = None": ("torch.func.vmap(torch.sin)(torch.ones(2))", "torch.func"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import _calls, _places, _respond, _verdict
+from .. import _calls, _config, _places, _respond, _verdict
 from .._journal import Fork
 from .._respond import safe
 from .._verdict import Finding, Touch
@@ -56,7 +56,11 @@ def _replace(error: BaseException) -> CudaGuardError | None:
 def _annotate(error: BaseException, blamed: BaseException) -> BaseException | None:
     if not isinstance(error, Exception) or _chain.notes(error):
         return None
-    return _respond.annotate(error, _finding(blamed))
+    finding = _finding(blamed)
+    if finding.slug in _respond.ERRORS and _config.current().acting == "warn":
+        _respond.respond(finding)
+        return None
+    return _respond.annotate(error, finding)
 
 
 def _finding(error: BaseException) -> Finding:

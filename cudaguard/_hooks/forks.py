@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
 
 from .. import _driver, _journal, _places, _respond, _trace
 from .._journal import Fork
 from .._respond import safe
-from . import _notice
+from . import _notice, shown
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -74,7 +71,7 @@ def _after_in_child() -> None:
         _notice.forked()
         _respond.forked()
         _free_lock()
-        _explain_last_words()
+        _explain_what_is_shown()
         _trace.arrived(getattr(_pending, "ticket", None))
 
 
@@ -86,14 +83,7 @@ def _free_lock() -> None:
         setattr(cuda, "_initialization_lock", threading.Lock())  # noqa: B010  # a module of torch's, not ours
 
 
-def _explain_last_words() -> None:
-    """In a child that cannot use CUDA, explain what ends it: after a plain os.fork there is no other edge."""
+def _explain_what_is_shown() -> None:
+    """In a child that cannot use CUDA, explain what it shows or sends."""
     if _journal.current.bad_fork() is not None:
-        sys.excepthook = functools.partial(_last_words, sys.excepthook)
-
-
-def _last_words(original: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    from ._explain import explain
-
-    better = explain(error)
-    original(type(better), better, _places.trimmed(better.__traceback__ or trace))
+        shown.install()

@@ -61,8 +61,6 @@ def _preparing(original: Callable[..., None]) -> Callable[..., None]:
             from .._reroute import _child, _plan  # noqa: F401  # _child here, once: a forked worker would load it anew, and each one
 
             plan = _plan.prepare(loader, args)
-        if plan.refusal is not None:
-            raise plan.refusal
         with _plan.making(plan):
             original(self, loader, *args, **kwargs)
 

@@ -7,13 +7,13 @@ tensors, parameters and buffers; for nested tensors it is an error and for spars
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from .._shadow import place_of
-from .._shadow._classes import base_of, hold
+from .._shadow._classes import HELD, base_of, class_for, hold
 from .._shadow._generators import make as make_generator
 from . import _copies
 from ._copies import Copy
@@ -22,12 +22,19 @@ from ._reduce import Dispatchless
 
 Tensor = torch.Tensor
 Plain: Any = torch._C.TensorBase
+OVER = HELD - 1  # the era of inherited data that was too much to copy: its first use is refused
 
 
 def adopt(copies: list[Copy]) -> None:
     """Give every inherited object its data; dense tensors first, since others are made of them."""
     for copy in sorted(copies, key=lambda copy: not _copies.dense(copy.held.data)):
         _give(copy.held, copy.cpu)
+
+
+def withhold(tensors: Iterable[Tensor]) -> None:
+    """Inherited data that was not copied: shape and device can be asked for as before, anything else is the policy's to refuse."""
+    for tensor in tensors:
+        tensor.__class__ = class_for(base_of(type(tensor)), index(tensor), OVER)
 
 
 def _give(held: Held, cpu: Any) -> None:
@@ -52,8 +59,14 @@ def _dense(tensor: Tensor, cpu: Tensor) -> None:
     place = index(tensor)
     with Dispatchless():
         Plain.grad.__set__(tensor, None)  # the gradient stayed on the GPU
-        Plain.data.__set__(tensor, cpu)
+        Plain.data.__set__(tensor, _uncounted(cpu) if tensor.is_inference() else cpu)
     hold(tensor, place)
+
+
+def _uncounted(cpu: Tensor) -> Tensor:
+    """The same memory, as a tensor of inference mode: torch gives one of those no data that counts its writes."""
+    with torch.inference_mode():
+        return torch.empty(0, dtype=cpu.dtype).set_(cpu.untyped_storage(), cpu.storage_offset(), cpu.shape, cpu.stride())
 
 
 def _swap(held: Held, cpu: Tensor) -> None:
@@ -72,7 +85,7 @@ def _wrapper(tensor: Any) -> None:
     values = getattr(tensor, "_values", None)
     kind = type(tensor)
     with Dispatchless():
-        if values is None or Plain.device.__get__(tensor).type == "cpu":
+        if values is None or Plain.device.__get__(tensor).type == "cpu" or getattr(values, "_era", None) == OVER:
             return
         donor = kind(_plain(values), _plain(tensor._offsets), lengths=_plain(tensor._lengths), _ragged_idx=tensor._ragged_idx)
         Plain.data.__set__(tensor, donor)

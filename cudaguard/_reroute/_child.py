@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import _config, _driver, _places, _respond, _shadow
+from .. import _config, _driver, _places, _respond, _shadow, _worker
 from .._hooks import _notice
 from .._hooks.cuda import INITIALISERS
 from .._journal import INITIALISED
@@ -29,6 +29,7 @@ from ._policy import Rerouted
 notes = Notes()
 meter = Meter()
 _begun = False
+LOOPS = (_worker.TORCH.module, _worker.STATEFUL.module)  # where a worker's own loop makes its fetcher, and again when it is resumed
 
 
 @safe(None)
@@ -41,7 +42,8 @@ def enter() -> None:
 
     def create_fetcher(*args: Any, **kwargs: Any) -> Any:
         fetcher = original(*args, **kwargs)
-        fetcher.fetch = _packing(fetcher.fetch)
+        if sys._getframe(1).f_globals.get("__name__") in LOOPS:  # a loader inside the dataset makes fetchers too: what they give is for the worker
+            fetcher.fetch = _packing(fetcher.fetch)
         return fetcher
 
     kind.create_fetcher = staticmethod(create_fetcher)
@@ -56,16 +58,17 @@ def begin(plan: _plan.Plan | None) -> None:
     _config.use(_config.current()._replace(mode="reroute"))
     if _notice.bad() is not None:
         snapshot = plan.snapshot if plan is not None and plan.snapshot is not None else _snapshot.take()
-        _stand_in(snapshot)
-        copies = plan.copies if plan is not None else []
+        copies, over = (plan.copies, plan.over) if plan is not None else ([], None)
+        _stand_in(snapshot, None if over is None else functools.partial(_note.beyond, over))
+        _adopt.withhold(over.data.values() if over is not None else ())
         _adopt.adopt(copies)
-        notes.used = bool(copies)  # they may be returned as they are
+        notes.used = bool(copies or over)  # they may be returned as they are
 
 
-def _stand_in(snapshot: _snapshot.Snapshot) -> None:
+def _stand_in(snapshot: _snapshot.Snapshot, beyond: Callable[[str], BaseException | None] | None) -> None:
     """The shadow, as in a process that has not touched CUDA yet: torch's own lazy initialisation runs on it at the first touch."""
     fresh, default = not _shadow.state.installed, _default_device()
-    _shadow.install(Rerouted(snapshot, notes.noted, _note.refused))
+    _shadow.install(Rerouted(snapshot, notes.noted, _note.refused, beyond))
     _compiled.watch(_note.refused)
     torch.cuda._initialized = False
     torch.cuda._queued_calls.clear()  # the parent's

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .. import _config, _respond, _verdict
-from .._hooks import _notice
+from .. import _config
 from . import _memory
 from ._delivery import human
 from ._held import Held
@@ -67,20 +66,35 @@ def _compressed(plain: Tensor) -> Tensor:
     return rebuild_compressed(_to_cpu(outer), _to_cpu(inner), _to_cpu(plain.values()), tuple(plain.shape), plain.layout)
 
 
-def refusal(found: list[Held]) -> BaseException | None:
-    """The error for more GPU data than may be copied; None where it may."""
+class Over(NamedTuple):
+    """Held data that is more than may be copied: what is said of it where a worker uses it, and its largest part."""
+
+    said: str
+    path: str
+    data: dict[int, Tensor]  # by id
+
+
+def within(found: list[Held]) -> tuple[list[Held], Over | None]:
+    """What may be copied, the smallest first, and the rest: a dataset may reach a large model and never use it, so nothing is wrong yet."""
     sizes = {_memory.key(t): (_size(t), held.path) for held in found if dense(t := held.data)}
-    total, limit = sum(size for size, _ in sizes.values()), _config.current().copy_limit
-    if total <= limit:
-        return None
+    total, room = sum(size for size, _ in sizes.values()), _config.current().copy_limit
+    if total <= room:
+        return found, None
     size, path = max(sizes.values())
-    said = (
+    said = _said(total, room, size, readable(path))
+    for key, (size, _) in sorted(sizes.items(), key=lambda item: item[1][0]):
+        room -= size
+        if room >= 0:
+            del sizes[key]
+    over = {id(t): t for held in found if dense(t := held.data) and _memory.key(t) in sizes}
+    return [held for held in found if id(held.data) not in over], Over(said, readable(path), over)
+
+
+def _said(total: int, limit: int, largest: int, path: str) -> str:
+    return (
         f"the workers' dataset holds {human(total)} of GPU data, more than rerouting may copy (CUDAGUARD_COPY_LIMIT is {human(limit)}); "
-        f"{readable(path)} alone is {human(size)}"
+        f"{path} alone is {human(largest)}"
     )
-    finding = _verdict.crossing("inherited-tensor", _notice.journal(), said, readable(path), None, _respond.facts())
-    site = _notice.site()
-    return _respond.respond(finding._replace(fork=site, maker="dataloader", tier=None))
 
 
 def _size(tensor: Tensor) -> int:

@@ -35,7 +35,7 @@ class Luggage(ForkingPickler):
         return NotImplemented
 
     def _leaf(self, tensor: Tensor) -> Any:
-        if not tensor.is_cuda:
+        if not tensor.is_cuda or self._plan.spared(tensor):  # too much to copy: as without the guard, by CUDA IPC
             return NotImplemented
         index, plain = tensor.device.index, detached(tensor)
         key = _memory.key(plain)

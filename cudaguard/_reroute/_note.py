@@ -13,6 +13,7 @@ from .._journal import Fork
 from .._places import GUARD, STANDARD, TORCH, USER, Site
 from .._verdict import Finding, Touch
 from ..errors import CudaForkError
+from ._copies import Over
 from ._delivery import Place
 
 
@@ -102,6 +103,15 @@ def refused(call: str) -> BaseException:
     site = _notice.site()
     finding = _verdict.forked("fork-after-init", _notice.journal(), Touch(os.getpid(), call, site, "it exists only on CUDA"), _respond.facts(), fork)
     return _respond.respond(finding) or CudaForkError(finding.message, finding.as_dict())
+
+
+def beyond(over: Over, call: str) -> BaseException | None:
+    """The error for a use of held data that was too much to copy; None where the user asked not to hear of it."""
+    fork = _notice.bad() or Fork(os.getppid(), os.getpid(), None, unseen="unknown")
+    touch = Touch(os.getpid(), call, _notice.site())
+    finding = _verdict.forked("inherited-tensor", _notice.journal(), touch, _respond.facts(), fork)
+    finding = finding._replace(message=f"{finding.message}: {over.said}", detail=over.path)
+    return _respond.respond(finding)
 
 
 def _code_of_loop() -> object:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from .._shadow import tag
+from .._shadow import Shadow, state, tag
+from .._shadow._classes import HELD, waken
 from . import Crossing, _delivery, _memory
 from ._delivery import Place
 from ._reduce import detached, fragile, reduce
@@ -83,6 +84,8 @@ class Packer(ForkingPickler):
         """Called by the pickler for everything that is no plain number, text or container."""
         if not isinstance(value, Tensor):
             return NotImplemented
+        if isinstance(value, Shadow) and value._era not in (HELD, state.era):
+            waken(value, "")  # inherited, and its data was never here
         self.fragile = self.fragile or fragile(value)
         return reduce(value, self._leaf)
 

@@ -13,7 +13,7 @@ import torch
 from .._hooks import _notice
 from .._respond import safe
 from . import _copies, _held, _memory, _snapshot
-from ._copies import Copy
+from ._copies import Copy, Over
 from ._held import Held
 from ._snapshot import Snapshot
 
@@ -26,13 +26,17 @@ class Plan:
     def __init__(self, snapshot: Snapshot | None, found: list[Held] | None = None) -> None:
         self.snapshot = snapshot
         self.copies: list[Copy] = []
-        self.refusal: BaseException | None = None
+        self.over: Over | None = None
         self._sharing = Counter(_memory.key(h.data) for h in found or () if _copies.dense(h.data))
         self._sent: dict[Any, tuple[Any, torch.Tensor]] = {}
 
     def alone(self, key: int) -> bool:
         """Whether no two tensors that were found share this storage."""
         return self._sharing[key] <= 1
+
+    def spared(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is part of what is too much to be copied."""
+        return self.over is not None and id(tensor) in self.over.data
 
     def on_cpu(self, key: Any, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the CPU, made once for all workers. `key` is the tensor it is for, or the address of a storage."""
@@ -69,9 +73,9 @@ def prepare(loader: Any, rest: tuple[Any, ...] = ()) -> Plan:
 
     found = _search(loader, rest)
     plan = Plan(_snapshot.take(), found)
-    plan.refusal = _copies.refusal(found)
-    if plan.refusal is None and _method(loader) == "fork":
-        plan.copies = _copies.make(found)
+    within, plan.over = _copies.within(found)
+    if _method(loader) == "fork":
+        plan.copies = _copies.make(within)
     return plan
 
 

@@ -20,9 +20,15 @@ _INDUCTOR = ("backend", "mode", "options")  # what a compiler would be told: non
 class Rerouted(Policy):
     """The parent's devices, always idle. Queries are answered from a snapshot, tensors that go to a device are noted."""
 
-    def __init__(self, snapshot: Snapshot, noted: Callable[..., None], refuse: Callable[[str], BaseException]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        noted: Callable[..., None],
+        refuse: Callable[[str], BaseException],
+        beyond: Callable[[str], BaseException | None] | None = None,
+    ) -> None:
         super().__init__(len(snapshot.properties))
-        self._snapshot, self._noted, self._refuse = snapshot, noted, refuse
+        self._snapshot, self._noted, self._refuse, self._beyond = snapshot, noted, refuse, beyond
         self.set_current(snapshot.current)
 
     def arrive(self, call: str = "") -> None:
@@ -38,6 +44,13 @@ class Rerouted(Policy):
     def held(self, call: str) -> None:
         """Data that the parent copied for this worker is used for the first time."""
         self._noted("inherited-tensor")
+
+    def inherited(self, call: str) -> None:
+        """Data that the parent did not copy is used: it was too much, or nobody knew that it was there."""
+        refusal = self._beyond(call) if self._beyond is not None else None
+        if refusal is not None:
+            raise refusal
+        super().inherited(call)
 
     @staticmethod
     def reduce(tensor: torch.Tensor) -> Any:

@@ -205,28 +205,52 @@ def test_streams_and_events_that_a_dataset_holds_on_a_gpu(reroute: Callable[...,
     assert reroute(STREAMS, real=True).ok().out == MADE
 
 
-def test_too_much_data_is_refused_with_its_path(reroute: Callable[..., Ran]) -> None:
-    ran = reroute(
-        """
-        import torch, cudaguard
-        from torch.utils.data import DataLoader, Dataset
+BIG = """
+    import sys
+    import torch, cudaguard
+    from torch.utils.data import DataLoader, Dataset
 
-        class Big(Dataset):
-            def __init__(self): self.cache = {"images": torch.zeros(1000, device="cuda"), "small": torch.zeros(2, device="cuda")}
-            def __len__(self): return 2
-            def __getitem__(self, i): return self.cache["images"][i]
+    class Big(Dataset):
+        def __init__(self):
+            self.cache = {"images": torch.arange(1000.0, device="cuda"), "small": torch.full((2,), 7.0, device="cuda")}
+            self.half = self.cache["images"][:500]
+        def __len__(self): return 2
+        def __getitem__(self, i): return WORK
 
-        if __name__ == "__main__":
-            try:
-                iter(DataLoader(Big(), num_workers=1, multiprocessing_context="fork"))
-            except cudaguard.CudaForkError as error:
-                print(error)
-        """,
-        CUDAGUARD_COPY_LIMIT="1000",
-    ).ok()
+    if __name__ == "__main__":
+        loader = DataLoader(Big(), batch_size=None, num_workers=1, multiprocessing_context=sys.argv[1], timeout=60)
+        try:
+            print([batch.flatten()[0].item() for batch in loader])
+        except cudaguard.CudaForkError as error:
+            print(error)
+            assert error.finding["touch"]["code"] and error.finding["advice"][0]["id"] == "copy-dataset-to-cpu"
+"""
+
+
+@pytest.mark.parametrize("work", ['self.cache["images"][i]', "self.half.sum()", 'self.cache["images"]', 'self.cache["images"].cpu()'])
+def test_too_much_data_is_refused_with_its_path_where_it_is_used(reroute: Callable[..., Ran], work: str) -> None:
+    ran = reroute(BIG.replace("WORK", work), "fork", CUDAGUARD_COPY_LIMIT="1000").ok()
+    assert ran.out.startswith("CUDA error: initialization error: the workers' dataset holds 4.0 kB of GPU data")
     assert "dataset.cache['images'] alone is 4.0 kB" in ran.out
     assert "CUDAGUARD_COPY_LIMIT is 1.0 kB" in ran.out
     assert ran.slugs() == ["inherited-tensor"]
+
+
+@pytest.mark.parametrize("work", ["torch.zeros(1)", 'torch.tensor([float(self.cache["images"].is_cuda - 1 + len(self.half) - 500)])'])
+def test_too_much_data_that_no_worker_uses_is_no_fault(reroute: Callable[..., Ran], work: str) -> None:
+    """A dataset may reach the trainer, and that its model."""
+    ran = reroute(BIG.replace("WORK", work), "fork", CUDAGUARD_COPY_LIMIT="1000").ok()
+    assert (ran.out, ran.err, ran.report) == ("[0.0, 0.0]\n", "", [])
+
+
+def test_what_is_small_is_copied_beside_what_is_too_much(reroute: Callable[..., Ran]) -> None:
+    assert reroute(BIG.replace("WORK", 'self.cache["small"] + 1'), "fork", CUDAGUARD_COPY_LIMIT="1000").ok().out == "[8.0, 8.0]\n"
+
+
+def test_spawned_workers_get_too_much_data_as_without_the_guard(reroute: Callable[..., Ran]) -> None:
+    source = BIG.replace("WORK", '(self.cache["images"][5] + self.cache["small"][0]).cpu()').replace('self.cache["images"][:500]', "None")
+    ran = reroute(source, "spawn", CUDAGUARD_COPY_LIMIT="1000").ok()
+    assert (ran.out, ran.err) == ("[12.0, 12.0]\n", "")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -296,3 +320,36 @@ EPOCHS = """
 def test_workers_of_each_epoch_get_what_the_data_is_then(reroute: Callable[..., Ran]) -> None:
     """Writes through `.data` are counted by nobody; workers that were forked earlier keep what they were forked with."""
     assert reroute(EPOCHS).ok().out == "[2.0, 2.0, 4.0, 8.0, 16.0, 32.0] 2.0\n"
+
+
+INFERENCE = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Features(Dataset):
+        def __init__(self):
+            net = torch.nn.Linear(2, 3).cuda()
+            with torch.inference_mode():
+                self.frozen = net(torch.arange(8.0, device="cuda").view(4, 2))
+                self.part = self.frozen[1:, :2]
+                self.turned = self.frozen.t()
+        def __len__(self): return 3
+        def __getitem__(self, i):
+            assert self.frozen.is_inference() and self.frozen.is_cuda
+            with torch.inference_mode():
+                self.part.add_(1)
+            return self.frozen[i + 1].clone(), self.part[i].clone(), self.turned[:, i + 1].clone()
+
+    if __name__ == "__main__":
+        data = Features()
+        want = data.frozen[1:].clone()
+        for i, (row, part, turned) in enumerate(DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=20)):
+            want[:, :2] += 1
+            assert row.is_cuda and torch.allclose(row, want[i]) and torch.allclose(part, want[i, :2]) and torch.allclose(turned, want[i])
+        print("RESULT ok")
+"""
+
+
+def test_data_made_in_inference_mode(reroute: Callable[..., Ran]) -> None:
+    """Views of it share memory in the worker as they do in the parent."""
+    assert reroute(INFERENCE).ok().out == "RESULT ok\n"

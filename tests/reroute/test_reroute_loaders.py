@@ -247,3 +247,69 @@ def test_the_garbage_collector_is_left_as_the_program_wants_it(reroute: Callable
         """
     ).ok()
     assert ran.out == f"cuda [{on}] {on}\n"
+
+
+INNER = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+    class Inner(Dataset):
+        def __len__(self): return 4
+        def __getitem__(self, i): return torch.as_tensor([float(i)]).to(device="cuda")
+
+    class Outer(IterableDataset):
+        def __init__(self): self.inner = DataLoader(Inner(), batch_size=2)
+        def __iter__(self):
+            for batch in self.inner:
+                assert type(batch).__name__ == "Tensor" and batch.is_cuda, type(batch)
+                yield batch.flatten() + 1
+
+    def init(worker):
+        for batch in DataLoader(Inner(), batch_size=4):
+            assert batch.sum().item() == 6.0
+
+    if __name__ == "__main__":
+        if METHOD == "fork":
+            warm = torch.zeros(1, device="cuda")
+        options = dict(num_workers=1, multiprocessing_context=METHOD, worker_init_fn=init, timeout=60)
+        loader = KIND(Outer(), batch_size=None, persistent_workers=True, **options)
+        for epoch in range(2):
+            seen = list(loader)
+            assert all(batch.is_cuda for batch in seen) and torch.cat(seen).tolist() == [1.0, 2.0, 3.0, 4.0], seen
+        print("RESULT ok")
+"""
+STATEFUL = "from torchdata.stateful_dataloader import StatefulDataLoader as KIND"
+
+
+@pytest.mark.parametrize("kind", ["KIND = DataLoader", STATEFUL])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_loader_inside_a_dataset_gives_it_its_own_batches(reroute: Callable[..., Ran], method: str, kind: str) -> None:
+    """What it fetches is for the dataset, in the worker: only what the worker sends is packed."""
+    if kind == STATEFUL:
+        pytest.importorskip("torchdata.stateful_dataloader")
+    source = INNER.replace("    class Inner", f"    {kind}\n    METHOD = {method!r}\n\n    class Inner", 1)
+    assert reroute(source).ok().out == "RESULT ok\n"
+
+
+LEGACY = """
+    import warnings
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    warnings.simplefilter("ignore")
+
+    class Rows(Dataset):
+        def __len__(self): return 2
+        def __getitem__(self, i): return torch.Tensor([i, i + 1]), torch.Tensor(2, 3).fill_(i), torch.tensor([1.5])
+
+    if __name__ == "__main__":
+        torch.set_default_tensor_type(torch.cuda.DoubleTensor)
+        warm = torch.rand(1)
+        for batch in DataLoader(Rows(), num_workers=1, multiprocessing_context="fork", timeout=20):
+            assert all(part.is_cuda and part.dtype is torch.float64 for part in batch), batch
+        print("RESULT ok")
+"""
+
+
+def test_the_legacy_constructor_with_a_default_type_of_the_gpu(reroute: Callable[..., Ran]) -> None:
+    assert reroute(LEGACY).ok().out == "RESULT ok\n"

@@ -5,14 +5,14 @@ Advice names the user's own files, lines and variables, and is written so that i
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import _source
-from ._journal import DRIVER, QUERIED, Step
-from ._places import Site
+from . import _places, _rewrite, _source
+from ._journal import DRIVER, INITIALISED, QUERIED, Step
+from ._places import Frame, Site
 
 LOADERS = {"dataloader", "stateful-dataloader"}
 POOLS = {"pool", "executor", "joblib"}
@@ -44,6 +44,18 @@ class Case(NamedTuple):
     spawn_works: bool  # as far as the program goes: its main module has a guard, what a child needs pickles, no notebook
     said: str = ""
     detail: str = ""
+    steps: tuple[Step, ...] = ()  # every step up before the fork; the origin is the first
+    default_device: bool = False  # whether a default device or tensor type puts tensors on the GPU that name none
+
+    @property
+    def code(self) -> str:
+        """The statement of the touch."""
+        return _code(self.touch)
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the default device is to blame: the statement of the touch does not say itself that something goes to the GPU."""
+        return self.default_device and _rewrite.without_cuda(self.code, self.call) == self.code
 
     @property
     def spawnable(self) -> bool:
@@ -53,12 +65,18 @@ class Case(NamedTuple):
     @property
     def only_queried(self) -> bool:
         """Whether the parent did no more than ask, as is_available() does."""
-        return self.tier == QUERIED and self.origin is not None and self.origin.call.endswith("is_available")
+        return self.tier == QUERIED and self.origin is not None and "is_available" in self.origin.call
 
     @property
     def imported(self) -> bool:
-        """Whether an import initialised CUDA."""
-        return self.origin is not None and self.origin.site.code.startswith(("import ", "from "))
+        """Whether an import woke CUDA, and no line after it went further."""
+        return self.origin is not None and self.origin.site.code.startswith(("import ", "from ")) and not self.went_on
+
+    @property
+    def went_on(self) -> bool:
+        """Whether another line than the first started CUDA: then to mend the first mends nothing."""
+        first = self.origin.site if self.origin else None
+        return any(step.tier == INITIALISED and first and step.site[:2] != first[:2] for step in self.steps)
 
 
 def choose(case: Case) -> tuple[Advice, ...]:
@@ -76,7 +94,14 @@ def _resent(case: Case) -> bool:
     return case.slug in CROSSINGS and "received from another process" in case.said
 
 
-LOADS = ("torch.load", "torch.jit.load")
+UNPICKLED = "torch.storage._load_from_bytes"  # what pickle calls for a tensor that was saved on a GPU
+LOADS = ("torch.load", "torch.jit.load", UNPICKLED)
+# What asks the GPU or waits for it: nothing of a batch comes from there. What chooses where data goes (set_device, Stream) is not meant.
+ASKS = re.compile(
+    r"torch\.cuda\.(get_(?!device_module)|mem|max_|reset_|is_|synchronize|empty_cache|ipc_collect|utilization|temperature|power_draw|clock_rate)"
+    r"|torch\.random\.fork_rng|torch\.accelerator\.(synchronize|current_|get_|memory|max_|is_)"
+)
+PINS = ("torch.Tensor.pin_memory",)
 
 # Order is preference. A row fits or not by the facts of the case alone.
 TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
@@ -89,10 +114,11 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("late-init", lambda c: c.start_method == "forkserver" and c.slug not in CROSSINGS),
     ("copy-dataset-to-cpu", lambda c: c.slug == "inherited-tensor" and _loader(c)),
     ("map-location", lambda c: c.call in LOADS),
+    ("set-default-device", lambda c: _loader(c) and c.slug == "fork-after-init" and c.by_default),
     ("spawn-context", lambda c: _loader(c) and c.default_method in ("spawn", "forkserver") and c.spawnable),
     ("driver-import", lambda c: c.imported),
-    ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init" and c.call not in LOADS),
-    ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init"),
+    ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init" and c.call not in LOADS and not c.by_default),
+    ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init" and not (ASKS.match(c.call) or c.call in PINS)),
     ("nvml-check", lambda c: c.only_queried and c.slug not in CROSSINGS),
     ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
     ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable and c.slug not in CROSSINGS),
@@ -115,46 +141,88 @@ def _where(site: Site | None) -> str:
     return f"{os.path.basename(site.file)}:{site.line}" if site else "the line"
 
 
+def _there(site: Site | None) -> str:
+    """A place to add to a sentence, if it is a line of the user's: a pool forks new workers from a thread of its own."""
+    return f", {_where(site)}" if site and _theirs(site) else ""
+
+
 def _lines(*lines: str) -> str:
     return "\n".join(lines)
+
+
+def _code(site: Site | None) -> str:
+    return _source.statement(site.file, site.line) if site else ""
+
+
+def _library_line(site: Site | None) -> Site | None:
+    """The innermost line of a library that a place led to, or that is the place."""
+    inner = [frame for frame in site.stack if _places.kind(frame.file) == _places.LIBRARY] if site else []
+    return _at(inner[-1]) if inner else None
+
+
+def _paste(head: str, code: str) -> str:
+    return _lines(head, *(f"    {line}" for line in code.splitlines()))
 
 
 def _cpu_worker(case: Case) -> str:
     if case.slug in CROSSINGS:
         return "Return CPU tensors from the worker: leave out .cuda() and .to(device) there."
-    code = case.touch.code if case.touch else ""
-    kept = without_cuda(code)
-    if kept == code or not kept:
+    if ASKS.match(case.call):
+        return f"Leave {_where(case.touch)} out of the worker: it makes no data. Ask in the main process, and hand the answer over."
+    if case.call in PINS:
+        return f"Leave {_where(case.touch)} out of the worker: DataLoader(..., pin_memory=True) pins in the main process."
+    kept = _rewrite.without_cuda(case.code, case.call)
+    inner = _library_line(case.touch)
+    if inner and (kept == case.code or _places.library(case.touch or inner)):
+        return f"{_where(inner)}, in a library, goes to the GPU. Look for its device option, or do that part after the loader."
+    if kept == case.code:
         return f"Let the worker stay on the CPU: take what {_where(case.touch)} needs from the GPU out of the dataset."
-    left, _, right = kept.partition(" = ")
-    if left == right:
+    if _rewrite.does_nothing(kept):
         return f"Stay on the CPU in the worker: delete {_where(case.touch)}."
-    return _lines(f"Build it on the CPU in the worker, {_where(case.touch)}:", *(f"    {line}" for line in kept.splitlines()))
+    return _paste(f"Build it on the CPU in the worker, {_where(case.touch)}:", kept)
 
 
-def _move_in_parent(case: Case) -> str:
-    if case.fork is None:
-        return _lines("Move it in the process that uses it:", '    x = x.to("cuda", non_blocking=True)')
-    targets = loop_targets(case.fork.code if case.fork else "")
-    moves = [f'        {name} = {name}.to("cuda", non_blocking=True)' for name in targets]
-    head = case.fork.code if targets and case.fork else "for batch in loader:"
+def _set_default_device(case: Case) -> str:
     return _lines(
-        f"Move each batch in the main process, {_where(case.fork)}:",
-        f"    {head}",
-        *(moves or ['        batch = batch.to("cuda", non_blocking=True)']),
+        f"{_where(case.touch)} names no device: the default one is the GPU, in the worker too. Set it back there:",
+        '    DataLoader(..., worker_init_fn=lambda worker_id: torch.set_default_device("cpu"))',
     )
 
 
+def _move_in_parent(case: Case) -> str:
+    device = _rewrite.device(case.code)
+    if case.fork is None:
+        return _lines("Move it in the process that uses it:", f"    x = x.to({device}, non_blocking=True)")
+    code = _code(case.fork)
+    targets = _rewrite.loop_targets(code)
+    if not targets:  # somebody else's loop, or a list(...)
+        place = f"Move each batch in the main process, where it comes out of {_where(case.fork)}:"
+        return _lines(place, f"    batch = batch.to({device}, non_blocking=True)")
+    inner = "  # or each tensor in it" if len(targets) == 1 else ""
+    moves = "".join(f"\n    {name} = {name}.to({device}, non_blocking=True){inner}" for name in targets)
+    return _paste(f"Move each batch in the main process, {_where(case.fork)}:", code + moves)
+
+
 def _copy_dataset(case: Case) -> str:
+    site = case.origin.site if case.origin and case.slug not in CROSSINGS else None
+    code = _code(site)
+    kept = _rewrite.without_cuda(code)
     place = _where(case.origin.site if case.origin else None)
-    code = without_cuda(case.origin.site.code) if case.origin and case.slug not in CROSSINGS else ""
-    lines = [f"Keep the dataset on the CPU, {place}:", f"    {code}"] if code else ["Keep the dataset on the CPU,"]
-    return _lines(*lines, "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers.")
+    last = "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers."
+    if _rewrite.does_nothing(kept):
+        return _lines(f"Keep the dataset on the CPU: {place} without its move to the GPU,", last)
+    return _lines(_paste(f"Keep the dataset on the CPU, {place}:", kept), last) if kept else _lines("Keep the dataset on the CPU,", last)
 
 
 def _map_location(case: Case) -> str:
-    code = (case.touch.code if case.touch else "") or "torch.load(path)"
-    return _lines(f"Load to the CPU in the worker, {_where(case.touch)}:", f"    {with_map_location(code)}")
+    where = _where(case.touch)
+    if case.call == UNPICKLED:
+        way = 'torch.save and torch.load(..., map_location="cpu")'
+        return f"pickle cannot be told a device, {where}: save what is on the CPU (.cpu()), or use {way}."
+    mapped = _rewrite.with_map_location(case.code)
+    if mapped == case.code:  # a library's function does it
+        return f'{where} leads to {case.call}, which needs map_location="cpu" in a worker: look for that option, or load in the main process.'
+    return _paste(f"Load to the CPU in the worker, {where}:", mapped)
 
 
 def _late_init(case: Case) -> str:
@@ -165,9 +233,41 @@ def _late_init(case: Case) -> str:
     if case.origin and case.origin.between:
         down, up = case.origin.between
         return f"Something wakes CUDA between {_where(down)} and {_where(up)}: do that after {_where(case.fork)}, or in the child."
+    places = [_movable(step.site, case.fork) for step in case.steps or (case.origin,) if step]
+    which = " and ".join(dict.fromkeys(_where(place) for place, _ in places)) or "the line"
+    if case.slug == "inherited-tensor":  # below the fork alone, the child would not have it
+        return f"Make it in the process that uses it: move {which} into the child. Or give the child a copy on the CPU (.cpu())."
     if case.fork is None:
-        return f"Initialise CUDA in the child: move {_where(case.origin.site if case.origin else None)} below the fork."
-    return _lines(f"Move {_where(case.origin.site if case.origin else None)} below {_where(case.fork)}, so that the child is forked first.")
+        return f"Initialise CUDA in the child: move {which} below the fork."
+    below = next((fork for _, fork in places if fork), case.fork)
+    if not _theirs(below):
+        return f"Move {which} below the line that makes the children, so that they are forked first."
+    return f"Move {which} below {_where(below)}, so that the child is forked first."
+
+
+def _theirs(site: Site) -> bool:
+    """Whether a place is a line of the user's."""
+    return not _places.library(site)
+
+
+def _movable(site: Site, fork: Site | None) -> tuple[Site, Site | None]:
+    """The lines to exchange so that a fork comes before a step: where both stacks part, if that is in one function.
+
+    A line inside a function that the program calls first cannot be moved below one in another: the calls can.
+    """
+    pairs = zip(site.stack, fork.stack if fork else (), strict=False)
+    parted = next(((a, b) for a, b in pairs if a[:3] != b[:3]), None)
+    if parted is None or parted[0].line == parted[1].line or not _same_function(*parted):
+        return site, fork
+    return _at(parted[0]), _at(parted[1])
+
+
+def _same_function(one: Frame, other: Frame) -> bool:
+    return (one.file, one.function) == (other.file, other.function) and _places.kind(one.file) == _places.USER
+
+
+def _at(frame: Frame) -> Site:
+    return Site(frame.file, frame.line, frame.function, cell=_places.cell(frame.file))
 
 
 def _nvml_check(case: Case) -> str:
@@ -196,7 +296,7 @@ def _spawn_context(case: Case) -> str:
         return _lines("Start the workers without fork:", '    DataLoader(..., multiprocessing_context="spawn")', price)
     if case.maker == "datasets":
         return _lines("Start the workers without fork, before map():", '    import multiprocess; multiprocess.set_start_method("spawn")', price)
-    return _lines(f"Start the child without fork, {_where(case.fork)}:", '    multiprocessing.get_context("spawn").Process(...)', price)
+    return _lines(f"Start the child without fork{_there(case.fork)}:", '    multiprocessing.get_context("spawn").Process(...)', price)
 
 
 def _pool_spawn(case: Case) -> str:
@@ -204,14 +304,14 @@ def _pool_spawn(case: Case) -> str:
         "executor": 'ProcessPoolExecutor(..., mp_context=multiprocessing.get_context("spawn"))',
         "joblib": 'Parallel(..., backend="loky")',
     }.get(case.maker or "", 'multiprocessing.get_context("spawn").Pool(...)')
-    return _lines(f"Start the pool without fork, {_where(case.fork)}:", f"    {code}")
+    return _lines(f"Start the pool without fork{_there(case.fork)}:", f"    {code}")
 
 
 def _server_hook(case: Case) -> str:
     hook = {
-        "gunicorn": "in gunicorn's post_fork or post_worker_init hook, or drop --preload (preload_app)",
-        "celery": "in a handler of celery.signals.worker_process_init, or use --pool=solo",
-    }.get(case.maker or "", "after the server forked (uWSGI: @uwsgidecorators.postfork, or lazy-apps = true)")
+        "gunicorn": "into gunicorn's post_fork or post_worker_init hook, or drop --preload (preload_app)",
+        "celery": "into a handler of celery.signals.worker_process_init, or use --pool=solo",
+    }.get(case.maker or "", "behind the server's fork (uWSGI: @uwsgidecorators.postfork, or lazy-apps = true)")
     return f"Load the model in each worker, not before the fork: move {_where(case.origin.site if case.origin else None)} {hook}."
 
 
@@ -240,6 +340,7 @@ WORDS: dict[str, Callable[[Case], str]] = {
     "move-in-parent": _move_in_parent,
     "copy-dataset-to-cpu": _copy_dataset,
     "map-location": _map_location,
+    "set-default-device": _set_default_device,
     "late-init": _late_init,
     "nvml-check": _nvml_check,
     "driver-import": _driver_import,
@@ -250,69 +351,3 @@ WORDS: dict[str, Callable[[Case], str]] = {
     "detach": _detach,
     "clone-before-send": _clone,
 }
-
-
-def loop_targets(code: str) -> list[str]:
-    """The names that a `for` line binds: `for x, y in loader:` gives x and y."""
-    tree = _source.tree(code.rstrip(":") + ": pass")
-    loop = tree.body[0] if tree else None
-    if not isinstance(loop, ast.For):
-        return []
-    target = loop.target.elts[-1] if _enumerated(loop) and isinstance(loop.target, ast.Tuple) else loop.target
-    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
-
-
-def _enumerated(loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "enumerate"
-
-
-def without_cuda(code: str) -> str:
-    """A line of source without its moves to CUDA: `.cuda()`, `.to("cuda")`, `.to(device)`, `device=...`."""
-    tree = _source.tree(code)
-    return ast.unparse(_Stay().visit(tree)) if tree and _moves(tree) else code
-
-
-def with_map_location(code: str) -> str:
-    """A line of source whose torch.load(...) or torch.jit.load(...) loads to the CPU."""
-    tree = _source.tree(code)
-    if tree is None:
-        return code
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
-            node.keywords = [k for k in node.keywords if k.arg != "map_location"]
-            node.keywords.append(ast.keyword("map_location", ast.Constant("cpu")))
-    return ast.unparse(tree)
-
-
-def _moves(tree: ast.AST) -> bool:
-    return any(_is_move(node) or _device(node) for node in ast.walk(tree))
-
-
-def _is_move(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and (node.func.attr == "cuda" or (node.func.attr == "to" and _to_device(node)))
-    )
-
-
-def _to_device(node: ast.Call) -> bool:
-    """Whether a `.to(...)` names a device: it may also name a dtype alone."""
-    first = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "device"), None)
-    text = ast.unparse(first) if first else ""
-    return "cuda" in text or "device" in text
-
-
-def _device(node: ast.AST) -> list[ast.keyword]:
-    return [k for k in node.keywords if k.arg == "device"] if isinstance(node, ast.Call) and not _is_move(node) else []
-
-
-class _Stay(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if _is_move(node) and isinstance(node.func, ast.Attribute):
-            rest = [k for k in node.keywords if k.arg == "dtype"]
-            return ast.Call(node.func, [], rest) if rest else node.func.value
-        for keyword in _device(node):
-            node.keywords.remove(keyword)
-        return node

@@ -60,7 +60,18 @@ def facts() -> Facts:
         _unpicklable(),
         _now(),
         "HIP (ROCm)" if getattr(sys.modules.get("torch.version"), "hip", None) else "CUDA",
+        _default_device(),
     )
+
+
+def _default_device() -> bool:
+    """Whether tensors that name no device are made on the GPU here: by `set_default_device`, a device as context, or the default tensor type.
+
+    torch.get_default_device() makes a tensor there to find out.
+    """
+    named = getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)
+    kept = getattr(sys.modules.get("torch._C"), "_get_default_device", str)()
+    return str(named or kept).startswith("cuda")
 
 
 def _unpicklable() -> str:

@@ -128,9 +128,11 @@ def _forbidden(finding: Finding) -> list[str]:
 
 
 def _steps(finding: Finding) -> list[Step]:
-    """The first step, and the first one that went all the way: a query is often followed by the real start."""
+    """The first step, and the first one that went all the way: a query is often followed by the real start. Once, if one line did both."""
     first = list(finding.steps[:1])
-    return first + [step for step in finding.steps[1:] if step.tier == INITIALISED and first[0].tier != INITIALISED][:1]
+    last = [step for step in finding.steps[1:] if step.tier == INITIALISED and first[0].tier != INITIALISED][:1]
+    both = last and not first[0].between and first[0].site[:2] == last[0].site[:2]
+    return last if both else first + last
 
 
 def _step(step: Step) -> list[str]:

@@ -54,6 +54,7 @@ class Facts(NamedTuple):
     unpicklable: str = ""  # the part of what a child would need that does not pickle, so that spawn is no way out
     time: str = ""
     word: str = "CUDA"  # what the back end is called, where it is another
+    default_device: bool = False  # whether tensors that name no device are made on the GPU
 
 
 class Finding(NamedTuple):
@@ -154,7 +155,9 @@ def _advised(finding: Finding, default_method: str | None) -> Finding:
     place, call = (touch.site, touch.call) if touch else (None, "")
     spawn_works = not f.facts.notebook and f.facts.main_guard and not f.facts.unpicklable
     case = Case(
-        f.slug, f.maker, f.start_method, f.tier, f.origin, f.fork, place, call, default_method, f.facts.notebook, spawn_works, f.message, f.detail
+        *(f.slug, f.maker, f.start_method, f.tier, f.origin, f.fork, place, call, default_method, f.facts.notebook, spawn_works, f.message, f.detail),
+        steps=f.steps,
+        default_device=f.facts.default_device,
     )
     return finding._replace(advice=_advice.choose(case))
 

@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from .. import _advice, _respond, _text
+from .. import _respond, _rewrite, _source, _text
+from .._places import Site
 from .._respond import safe
 from .._verdict import Finding
 from . import Crossing
@@ -126,14 +127,28 @@ def line(finding: Finding, size: int) -> str:
     site = finding.touch.site if finding.touch else None
     if site is None:
         return ""
-    best = finding.advice[0].id if finding.advice else ""
-    kept = (_advice.with_map_location if best == "map-location" else _advice.without_cuda)(site.code)
-    kept = kept.splitlines()[-1].strip() if kept and kept != site.code else ""
-    fix = "keep that data on the CPU" if best == "copy-dataset-to-cpu" else f"write `{kept}` there" if kept else "take the GPU out of that line"
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
     move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
     what = f"`{site.code}`" if site.code else "what it puts on the GPU"  # timeit and exec leave no source to read
-    return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {fix}{move}"
+    return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {_fix(finding, site)}{move}"
+
+
+INSTEAD = {
+    "copy-dataset-to-cpu": "keep that data on the CPU",
+    "set-default-device": 'call `torch.set_default_device("cpu")` in a worker_init_fn',
+}
+
+
+def _fix(finding: Finding, site: Site) -> str:
+    """What to write in place of a line, in one line."""
+    best, call = finding.advice[0].id if finding.advice else "", finding.touch.call if finding.touch else ""
+    if best in INSTEAD:
+        return INSTEAD[best]
+    code = _source.statement(site.file, site.line)
+    kept = _rewrite.with_map_location(code) if best == "map-location" else _rewrite.without_cuda(code, call)
+    if kept == code:
+        return "take the GPU out of that line"
+    return "delete that line" if _rewrite.does_nothing(kept) else f"write `{' '.join(kept.split())}` there"
 
 
 def heavy_line(finding: Finding) -> str:

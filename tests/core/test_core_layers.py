@@ -15,7 +15,7 @@ PACKAGE = ROOT / "cudaguard"
 # From what everybody may import to what nobody does. A room imports at its import time only from its own row and from rows above.
 ROWS = (
     {"errors", "_config", "_places", "_driver", "_pages", "_source"},
-    {"_makers", "_calls", "_culprit"},
+    {"_makers", "_calls", "_culprit", "_rewrite"},
     {"_journal"},
     {"_advice"},
     {"_verdict"},
@@ -27,9 +27,9 @@ ROWS = (
     {"_activate"},
 )
 PURE = {
-    "_source": {"__future__", "ast"},
-    "_advice": {"__future__", "ast", "os", "collections.abc", "typing"},
+    "_advice": {"__future__", "os", "re", "collections.abc", "typing"},
     "_makers": {"__future__"},
+    "_rewrite": {"__future__", "ast", "collections.abc", "typing"},
     "_verdict": {"__future__", "typing"},
 }
 # Not on the line: the front doors, and what pretends or moves.

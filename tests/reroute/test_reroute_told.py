@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rerouted import Ran
 
 
-def test_a_line_without_source_is_not_quoted(reroute: Callable[..., Ran]) -> None:
+def test_code_without_source_is_told_by_the_line_that_runs_it(reroute: Callable[..., Ran]) -> None:
     ran = reroute(
         """
         import torch
@@ -27,5 +27,5 @@ def test_a_line_without_source_is_not_quoted(reroute: Callable[..., Ran]) -> Non
         """
     ).ok()
     first = ran.told()[0]
-    assert "<string>:1: what it puts on the GPU stays on the CPU in the worker; batches of 4 B" in first
+    assert 'program.py:9: `exec("x = torch.ones(1).cuda()", scope)` stays on the CPU in the worker; batches of 4 B' in first
     assert "`batch.to" in first and "``" not in first

@@ -1,0 +1,146 @@
+"""The words of the fixes: read from whole statements, made for the call, and about lines that can be moved."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cudaguard import _advice, _places
+from cudaguard._advice import Case
+from cudaguard._journal import INITIALISED, QUERIED, Step
+from cudaguard._places import Frame, Site
+
+SCRIPT = """
+    def build():
+        return net.cuda()  # built
+
+    def main():
+        device = pick()  # picked
+        net = build()  # called
+        for batch in loader:  # fork
+            use(batch)
+        for x, y in loader:  # both
+            use(x, y)
+        items = list(loader)  # all
+        row = torch.tensor(
+            [1.0],
+            device="cuda:1",
+        )  # touch
+        name = torch.cuda.get_device_name()  # name
+        batch = torch.stack(rows).pin_memory()  # pin
+        plain = torch.tensor([1.0])  # plain
+        table = table.cuda()  # table
+        held = restore(path)  # restore
+"""
+LIBRARY = os.path.join(sysconfig.get_path("purelib"), "augment", "core.py")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A program to speak about."""
+    file = tmp_path / "train.py"
+    file.write_text(textwrap.dedent(SCRIPT))
+    return file
+
+
+def at(script: Path, mark: str, *inner: Frame) -> Site:
+    """The line with a mark, called from `main`, or in it."""
+    lines = script.read_text().splitlines()
+    (line,) = [n for n, text in enumerate(lines, 1) if text.endswith("# " + mark)]
+    outer = (Frame(str(script), 30, "<module>", 0),)
+    own = (Frame(str(script), line, "main", 0), *inner)
+    return Site(str(script), line, "main", (*outer, *own))
+
+
+def case(script: Path, **facts: object) -> Case:
+    """A loader's worker that touched CUDA at `# touch`, started at `# called`."""
+    origin = Step(1, INITIALISED, "torch.nn.Module.cuda", at(script, "called"), None, 0.0)
+    plain = Case(
+        "fork-after-init", "dataloader", "fork", INITIALISED, origin, at(script, "fork"), at(script, "touch"), "torch.tensor", None, False, True
+    )
+    return plain._replace(**facts)  # type: ignore[arg-type]
+
+
+def words(case: Case) -> dict[str, str]:
+    """The fixes by their ids, in their order."""
+    return {advice.id: advice.text for advice in _advice.choose(case)}
+
+
+def test_a_statement_of_several_lines_is_rewritten_whole(script: Path) -> None:
+    """And the batch goes to the device that it named."""
+    said = words(case(script))
+    assert said["cpu-worker"].endswith("    row = torch.tensor(\n        [1.0],\n    )")
+    assert said["move-in-parent"].endswith('    for batch in loader:\n        batch = batch.to("cuda:1", non_blocking=True)  # or each tensor in it')
+
+
+def test_the_batch_is_moved_in_the_loop_that_there_is(script: Path) -> None:
+    """Two names are moved one by one; where the loop is not the user's, none is made up."""
+    assert words(case(script, fork=at(script, "both")))["move-in-parent"].count("non_blocking=True)\n") == 1
+    elsewhere = words(case(script, fork=at(script, "all")))["move-in-parent"]
+    assert "where it comes out of train.py:" in elsewhere and "for " not in elsewhere
+
+
+@pytest.mark.parametrize(
+    ("mark", "call", "said"),
+    [
+        ("name", "torch.cuda.get_device_name", "it makes no data. Ask in the main process"),
+        ("pin", "torch.Tensor.pin_memory", "DataLoader(..., pin_memory=True) pins in the main process"),
+    ],
+)
+def test_what_makes_no_data_is_left_out_of_the_worker(script: Path, mark: str, call: str, said: str) -> None:
+    """Nothing of the batch came from there, so nothing is to be moved."""
+    fixes = words(case(script, touch=at(script, mark), call=call))
+    assert said in fixes["cpu-worker"]
+    assert "move-in-parent" not in fixes
+
+
+def test_a_default_device_is_to_blame_where_the_line_names_none(script: Path) -> None:
+    """A line that names the GPU itself is mended where it stands."""
+    fixes = words(case(script, touch=at(script, "plain"), default_device=True))
+    assert list(fixes)[:2] == ["set-default-device", "move-in-parent"]
+    assert 'torch.set_default_device("cpu")' in fixes["set-default-device"]
+    assert next(iter(words(case(script, default_device=True)))) == "cpu-worker"
+
+
+def test_a_library_that_goes_to_the_gpu_is_named(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody should go and edit site-packages."""
+    monkeypatch.setattr(_places, "_kinds", {})
+    fixes = words(case(script, touch=at(script, "plain", Frame(LIBRARY, 9, "warp", 0))))
+    assert "core.py:9, in a library, goes to the GPU" in fixes["cpu-worker"]
+    loads = words(case(script, touch=at(script, "restore", Frame(LIBRARY, 9, "restore", 0)), call="torch.load"))
+    assert 'leads to torch.load, which needs map_location="cpu"' in loads["map-location"]
+
+
+def test_nobody_is_told_to_write_a_name_to_itself(script: Path) -> None:
+    """`table = table` is no fix."""
+    assert "delete train.py:" in words(case(script, touch=at(script, "table"), call="torch.Tensor.cuda"))["cpu-worker"]
+    origin = Step(1, INITIALISED, "torch.Tensor.cuda", at(script, "table"), None, 0.0)
+    held = words(case(script, slug="inherited-tensor", origin=origin))["copy-dataset-to-cpu"]
+    assert "without its move to the GPU" in held and "table = table" not in held
+
+
+def test_lines_are_moved_in_the_function_that_forks(script: Path) -> None:
+    """A line in a function that the program calls before the fork cannot be moved below it: the call can. Both lines that woke CUDA are named."""
+    query = Step(1, QUERIED, "torch.cuda.is_available", at(script, "picked"), None, 0.0)
+    inside = at(script, "called", Frame(str(script), 3, "build", 0))._replace(line=3, function="build")
+    start = Step(1, INITIALISED, "torch.nn.Module.cuda", inside, None, 0.0)
+    said = words(case(script, maker="os.fork", origin=query, steps=(query, start)))["late-init"]
+    assert said == "Move train.py:6 and train.py:7 below train.py:8, so that the child is forked first."
+
+
+def test_a_fork_that_is_no_line_of_the_user_s_is_not_pointed_at(script: Path) -> None:
+    """A pool forks its later workers from a thread of its own."""
+    fork = Site(os.path.join(_places.STDLIB, "multiprocessing", "popen_fork.py"), 66, "_launch", (Frame("popen_fork.py", 66, "_launch", 0),))
+    said = words(case(script, maker="pool", fork=fork))
+    assert said["pool-spawn"].startswith("Start the pool without fork:")
+    assert "below the line that makes the children" in said["late-init"]
+
+
+def test_what_a_child_inherits_cannot_be_made_after_the_fork(script: Path) -> None:
+    """Moved below the fork, the child would not have it."""
+    said = words(case(script, maker="os.fork", slug="inherited-tensor"))["late-init"]
+    assert "move train.py:7 into the child" in said and ".cpu()" in said

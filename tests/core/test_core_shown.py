@@ -124,7 +124,7 @@ HEALTHY = """
     def hooks():
         sent = [kind.__name__ for kind in ForkingPickler._extra_reducers if issubclass(kind, Exception)]
         return [sys.excepthook.__module__, threading.excepthook.__module__, sys.unraisablehook.__module__, sent,
-                getattr(traceback.TracebackException.__init__, "explains", False)]
+                traceback.TracebackException.__init__.__code__.co_filename]
 
     before = hooks()
     if WOKEN:

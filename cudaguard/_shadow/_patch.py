@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,20 @@ def put(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
     if callable(had) and isinstance(owner, types.ModuleType):
         replaced[id(had)] = had, value
     setattr(owner, name, value)
+    if isinstance(value, types.FunctionType) and isinstance(owner, (types.ModuleType, type)) and _found(value) is not value:
+        value.__module__, value.__qualname__ = _address(owner, name)
+
+
+def _found(function: types.FunctionType) -> Any:
+    """What stands where a function says that it stands. There pickle looks for it; torch's C functions name a class that no module holds."""
+    found: Any = sys.modules.get(function.__module__ or "")
+    for part in function.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _address(owner: Any, name: str) -> tuple[str, str]:
+    return (owner.__name__, name) if isinstance(owner, types.ModuleType) else (owner.__module__, f"{owner.__qualname__}.{name}")
 
 
 def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:

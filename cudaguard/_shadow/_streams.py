@@ -70,6 +70,8 @@ class BaseStream:
         return Device("cuda", self.device_index)
 
     def query(self) -> bool:
+        settle()
+        state.policy.raw("torch.cuda.Stream.query")
         return True
 
     def is_capturing(self) -> bool:
@@ -162,12 +164,20 @@ class BaseEvent:
     def wait(self, stream: Any = None) -> None:
         if stream is None:
             torch.cuda.current_stream()
+        self._ask("wait")
 
     def query(self) -> bool:
+        self._ask("query")
         return True
 
     def synchronize(self) -> None:
-        return None
+        self._ask("synchronize")
+
+    def _ask(self, call: str) -> None:
+        """Only what was recorded exists: before that the driver is not asked."""
+        settle()
+        if self._time is not None:
+            state.policy.raw(f"torch.cuda.Event.{call}")
 
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds between two recorded events."""
@@ -175,6 +185,7 @@ class BaseEvent:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._time is None or end_event._time is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        self._ask("elapsed_time")
         return float(end_event._time - self._time) * 1000.0
 
     def __repr__(self) -> str:

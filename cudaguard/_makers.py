@@ -10,15 +10,17 @@ TABLE = (
     ("/torch/utils/data/dataloader.py", "dataloader"),
     ("/gunicorn/arbiter.py", "gunicorn"),
     ("/celery/", "celery"),
-    ("/billiard/", "celery"),
     ("/strategies/launchers/multiprocessing.py", "lightning"),
     ("/datasets/arrow_dataset.py", "datasets"),
     ("/joblib/", "joblib"),
     ("/concurrent/futures/process.py", "executor"),
     ("/multiprocessing/pool.py", "pool"),
     ("/multiprocess/pool.py", "pool"),
+    ("/billiard/pool.py", "pool"),  # Celery's copy of multiprocessing, which others use too: on Celery's own stack its name came first
     ("/multiprocessing/", "process"),
     ("/multiprocess/", "process"),
+    ("/billiard/", "process"),
+    ("/subprocess.py", "subprocess"),  # Python in the child before exec: preexec_fn
 )
 
 

@@ -249,3 +249,41 @@ def test_an_inherited_cuda_tensor_is_refused_where_it_is_sent(program: Program) 
     done = program(SHARED).ok()
     assert done.out.split() == ["CudaForkError", "inherited-tensor", str(done.line("# refused here")), "RuntimeError"]
     assert done.slugs() == ["inherited-tensor"]
+
+
+BILLIARD = """
+    import billiard
+    import torch
+
+    def job():
+        torch.ones(1).cuda()
+
+    if __name__ == "__main__":
+        torch.zeros(1, device="cuda")
+        process = billiard.Process(target=job)
+        process.start()
+        process.join()
+"""
+
+PREEXEC = """
+    import subprocess
+    import sys
+
+    import torch
+
+    torch.cuda.get_device_name(0)
+    try:
+        subprocess.run([sys.executable, "-c", "pass"], preexec_fn=lambda: torch.cuda.set_device(0))
+    except subprocess.SubprocessError:
+        pass
+"""
+
+
+@pytest.mark.parametrize(("source", "needs", "maker"), [(BILLIARD, "billiard", "process"), (PREEXEC, "subprocess", "subprocess")])
+def test_who_made_a_child_is_who_forked_here(program: Program, source: str, needs: str, maker: str) -> None:
+    """billiard without Celery is a multiprocessing like another; what runs between fork and exec is Python in a forked child."""
+    pytest.importorskip(needs)
+    (finding,) = program(source).report
+    assert (finding["slug"], finding["maker"]) == ("fork-after-init", maker)
+    advised = [fix["id"] for fix in finding["advice"]]
+    assert "late-init" in advised and "server-hook" not in advised

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -17,10 +18,11 @@ from torch._utils import ExceptionWrapper
 from .. import _config, _journal, _places, _respond
 from .._journal import Worker
 from .._respond import safe
-from ..errors import CudaGuardError
+from ..errors import CudaForkError, CudaGuardError
 from . import _chain, sending
 from ._explain import explain
 
+_handed_over: set[str] = set()  # what the parent was told of this worker
 Told = tuple[str, tuple[dict[str, object], str]]  # a note; its finding, and the finding's text
 
 
@@ -36,6 +38,7 @@ class ExplainedException(ExceptionWrapper):
         super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
         if isinstance(better, CudaGuardError):
             self.explained, self.exc_msg = better, _own_frames(exc_info[1])
+            _handed_over.add(str(better))
         elif better is not None:
             self.told, self.exc_msg = _told(better), _chain.without_notes(self.exc_msg, better)
 
@@ -43,7 +46,8 @@ class ExplainedException(ExceptionWrapper):
     @safe(None)
     def better(error: BaseException) -> BaseException | None:
         """The guard's error in place of this one, or this one with the guard's notes."""
-        return explain(error)
+        explained = explain(error)
+        return explained if isinstance(explained, CudaGuardError) or _chain.notes(explained) else _after_another(explained)
 
     def reraise(self) -> NoReturn:
         """Raise the guard's error, finding and all; the traceback of the process or thread it came from is its cause."""
@@ -93,6 +97,15 @@ class RemoteTraceback(Exception):
 def _own_frames(error: BaseException) -> str:
     """The worker's traceback without the guard's frames, and without the text: the parent's error says that."""
     return "".join(traceback.format_tb(_places.trimmed(error.__traceback__))).rstrip()
+
+
+def _after_another(error: BaseException) -> BaseException:
+    """An exception that is not CUDA's, with a note on what this worker was told before: where a dataset catches all and goes on, that may be why."""
+    own = [pair for pair in _respond.findings if pair[0]["pid"] == os.getpid() and _respond.ERRORS.get(str(pair[0]["slug"])) is CudaForkError]
+    before = [words for _, words in own if words not in _handed_over]
+    if before and _config.current().acting in ("error", "reroute") and hasattr(error, "add_note"):
+        error.add_note(f"{_chain.NOTE}an exception that this worker caught before may be why:\n{before[0]}")
+    return error
 
 
 @safe(())

@@ -232,3 +232,69 @@ def test_a_programs_own_words_are_no_librarys(program: Program) -> None:
     done = program(OWN_WORDS)
     assert done.json() == [[]] * 5
     assert done.report == []
+
+
+SWALLOWED = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset, default_collate
+
+    class Safe(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            try:
+                return TRIED
+            except Exception:
+                return None
+
+    def gather(items):
+        return default_collate([item for item in items if item is not None])
+
+    if __name__ == "__main__":
+        warm = torch.zeros(1, device="cuda")  # started here
+        try:
+            next(iter(DataLoader(Safe(), num_workers=1, collate_fn=gather, multiprocessing_context="fork", timeout=60)))
+        except IndexError as error:
+            print(*getattr(error, "__notes__", ["none"]))
+"""
+
+
+@pytest.mark.skipif(not NOTES, reason="Python 3.10 has no notes")
+@pytest.mark.parametrize("tried", ["torch.ones(2).cuda()", "torch.ones(2) / None"])
+def test_what_a_loaders_worker_caught_before_is_noted_on_what_ends_it(program: Program, tried: str) -> None:
+    """The dataset catches everything, and `collate_fn` falls over what is left: the note says that it may be why."""
+    done = program(SWALLOWED.replace("TRIED", tried)).ok()
+    if "cuda" in tried:
+        assert done.out.startswith("cudaguard: an exception that this worker caught before may be why:\nCannot re-initialize CUDA")
+        assert f"program.py:{done.line('# started here')}" in done.out
+    else:
+        assert done.out.strip() == "none"
+
+
+HANDED_OVER = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return torch.ones(2).cuda() if i == 0 else 1 / 0
+
+    if __name__ == "__main__":
+        warm = torch.zeros(1, device="cuda")
+        batches = iter(DataLoader(Rows(), batch_size=1, num_workers=1, multiprocessing_context="fork", timeout=60))
+        for _ in range(2):
+            try:
+                next(batches)
+            except Exception as error:
+                print(type(error).__name__, getattr(error, "__notes__", []))
+"""
+
+
+def test_what_the_parent_was_told_of_one_batch_is_not_noted_on_another(program: Program) -> None:
+    """A program that skips failing batches gets each one's own error."""
+    done = program(HANDED_OVER).ok()
+    assert done.out.splitlines() == ["CudaForkError []", "ZeroDivisionError []"]

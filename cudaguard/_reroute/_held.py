@@ -1,7 +1,7 @@
 """Find the GPU data that a loader's workers will inherit: whatever the dataset, collate_fn or worker_init_fn can reach.
 
-Attributes, containers, closures, partials, bound methods, wrapped datasets, and the module globals that the user's own functions
-name. Nothing of the user's is called: no property, no iterator, no `__getattr__`.
+Attributes, containers, closures, partials, bound methods, wrapped datasets, caches, weak references, generators' locals, what the user's own
+classes have, and the module globals that the user's own functions name. Nothing of the user's is called: no property, no iterator.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import gc
 import sys
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ from .. import _places
 Tensor = torch.Tensor
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), range, slice, torch.dtype, torch.Size, torch.memory_format, torch.layout)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
-_OPAQUE = (types.ModuleType, types.BuiltinFunctionType, types.FrameType, types.CodeType, types.TracebackType, type(NotImplemented), type(...))
+_OPAQUE = (types.ModuleType, types.FrameType, types.CodeType, types.TracebackType, type(NotImplemented), type(...))
 _LONG = 256  # containers longer than this are swept first: walking the 300,000 samples of a file list takes seconds, each epoch
 _PLAIN_TYPES = frozenset(_PLAIN)
 _ENDS = (*_OPAQUE, type)  # a sweep goes no further; classes are looked at by name
 _CODE = (types.FunctionType, types.MethodType, functools.partial)  # they lead where no referent does: to the globals that they name
+_PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
+_IN_C = frozenset(("builtins", "functools", "itertools", "operator"))  # only the garbage collector knows what their objects hold: caches, iterators
 # What has a device and is no tensor. torch.Stream is new in 2.3, torch.Event in 2.5.
 OTHERS: dict[str, Any] = {
     "generator": torch._C.Generator,
@@ -35,6 +38,7 @@ OTHERS: dict[str, Any] = {
 }  # fmt: skip
 _DEVICE = tuple(OTHERS.values())
 _LOOKED_AT = (*_CODE, Tensor, *_DEVICE)
+_WEAK = (weakref.ref, *_PROXIES)
 
 
 class Held(NamedTuple):
@@ -56,6 +60,7 @@ def find(roots: Mapping[str, Any]) -> list[Held]:
     todo: list[Step] = [(value, name, None, None) for name, value in roots.items()]
     while todo:
         value, path, holder, key = todo.pop()
+        value = _strong(value)
         if isinstance(value, _PLAIN) or id(value) in seen:
             continue
         seen[id(value)] = value
@@ -63,6 +68,20 @@ def find(roots: Mapping[str, Any]) -> list[Held]:
             found.append(Held(value, path, holder, key))
         todo.extend(_inside(value, path))
     return found
+
+
+def _strong(value: Any) -> Any:
+    """What a weak reference leads to; anything else as it is.
+
+    A proxy passes every question on, even isinstance's: its target's own method is asked whose it is.
+    """
+    kind = type(value)
+    if kind not in _PROXIES:
+        return weakref.ref.__call__(value) if issubclass(kind, weakref.ref) else value
+    try:
+        return value.__init__.__self__
+    except Exception:  # it is dead, or has odd ways of its own
+        return None
 
 
 def _telling(value: Any) -> bool:
@@ -78,7 +97,10 @@ def _on_gpu(value: Any) -> bool:
 
 def _inside(value: Any, path: str) -> Iterator[Step]:
     """What an object leads to."""
-    if isinstance(value, _OPAQUE) or type(value).__module__ == "numpy":
+    if isinstance(value, _OPAQUE):
+        return
+    if type(value).__module__ == "numpy":
+        yield from ((item, path, None, None) for item in _objects(value))
         return
     if isinstance(value, dict):
         yield from _entries(value, path)
@@ -93,7 +115,23 @@ def _inside(value: Any, path: str) -> Iterator[Step]:
     elif isinstance(value, type):
         yield from _class(value, path)
         return
+    elif type(value).__module__ in _IN_C:
+        yield from ((item, path, None, None) for item in gc.get_referents(value))
+        yield from _generator(value, path)
     yield from _attributes(value, path)
+
+
+def _generator(value: Any, path: str) -> Iterator[Step]:
+    """What a generator that has begun has at hand."""
+    frame = value.gi_frame if isinstance(value, types.GeneratorType) else None
+    if frame is not None:
+        yield from ((item, f"{path}.{name}", None, None) for name, item in frame.f_locals.items())
+        yield from _named(frame.f_code, frame.f_globals)
+
+
+def _objects(array: Any) -> list[Any]:
+    """What an array of objects holds, or a record of one, as a list or tuple; the garbage collector does not know."""
+    return [array.tolist()] if getattr(getattr(array, "dtype", None), "hasobject", False) and hasattr(array, "tolist") else []
 
 
 def _entries(value: dict[Any, Any], path: str) -> Iterator[Step]:
@@ -125,8 +163,12 @@ def _swept(values: list[Any]) -> set[type] | None:
         kinds.update(_of(values, here, (type,)))
         ends = _PLAIN_TYPES.union(kind for kind in here if issubclass(kind, _ENDS))
         fresh = {id(value): value for value in values if type(value) not in ends}
-        values = gc.get_referents(*(fresh[i] for i in fresh.keys() - seen))
+        inner = gc.get_referents(*(fresh[i] for i in fresh.keys() - seen))
+        inner += map(_strong, _of(values, here, _WEAK))  # no referents of theirs, nor of arrays
+        for array in _of(values, {kind for kind in here if kind.__module__ == "numpy"}, (object,)):
+            inner += _objects(array)
         seen.update(fresh)
+        values = inner
     return kinds
 
 
@@ -171,12 +213,12 @@ def _slot(value: Any, slot: types.MemberDescriptorType, path: str) -> Iterator[S
 def _class(kind: type, path: str) -> Iterator[Step]:
     """Class attributes and the functions of a class that the user wrote; a library's are its own business."""
     for base in filter(_users, kind.__mro__):
-        for name, item in list(vars(base).items()):
+        for name, item in [(name, _strong(item)) for name, item in vars(base).items()]:
             plain = item.__func__ if isinstance(item, (staticmethod, classmethod)) else item
             plain = plain.fget if isinstance(plain, property) else plain
             if isinstance(plain, types.FunctionType):
                 yield from _function(plain, f"{path}.{name}")
-            elif isinstance(plain, (Tensor, dict, list, tuple, torch.nn.Module)) and not name.startswith("__"):
+            elif not isinstance(plain, type) and not name.startswith("__"):
                 yield plain, f"{path}.{name}", base, name
 
 
@@ -190,8 +232,16 @@ def _function(function: types.FunctionType, path: str) -> Iterator[Step]:
     wrapped = function.__dict__.get("__wrapped__")
     if wrapped is not None:
         yield wrapped, path, None, None
-    if _places.kind(function.__code__.co_filename) == _places.USER:
-        yield from _globals(set(_names(function.__code__)), function.__globals__)
+    yield from _named(function.__code__, function.__globals__)
+
+
+def _named(code: types.CodeType, table: dict[str, Any]) -> Iterator[Step]:
+    """The globals that a piece of code names; a module that it imports itself is named in full."""
+    if _places.kind(code.co_filename) != _places.USER:
+        return
+    names, seen = set(_names(code)), {id(table)}
+    yield from _globals(names, table, seen)
+    yield from _globals(names, {name: sys.modules[name] for name in names & sys.modules.keys()}, seen)
 
 
 def _cell(cell: Any, path: str) -> Iterator[Step]:
@@ -209,15 +259,16 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _globals(names: set[str], table: dict[str, Any]) -> Iterator[Step]:
+def _globals(names: set[str], table: dict[str, Any], seen: set[int], path: str = "") -> Iterator[Step]:
+    """`project.settings.TABLE`: the names tell which of a module's globals, and its modules' in turn."""
     for name in names & table.keys():
-        item = table[name]
-        if isinstance(item, types.ModuleType):  # `settings.TABLE`: the names tell which of its globals
-            inner = vars(item)
-            if _by_user(item):
-                yield from ((inner[part], f"{name}.{part}", inner, part) for part in names & inner.keys() if not _library(inner[part]))
-        elif not _library(item):
-            yield item, name, table, name
+        item = _strong(table[name])
+        if not isinstance(item, types.ModuleType):
+            if not _library(item):
+                yield item, path + name, table, name
+        elif id(vars(item)) not in seen and _by_user(item):
+            seen.add(id(vars(item)))
+            yield from _globals(names, vars(item), seen, f"{path}{name}.")
 
 
 def _library(item: Any) -> bool:
@@ -231,5 +282,5 @@ def _users(item: Any) -> bool:
 
 def _by_user(module: Any) -> bool:
     """Whether a module is the user's own; a notebook's has no file."""
-    file: str = getattr(module, "__file__", None) or ""
+    file: str = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
     return getattr(module, "__name__", "") == "__main__" or (bool(file) and _places.kind(file) == _places.USER)

@@ -353,3 +353,91 @@ INFERENCE = """
 def test_data_made_in_inference_mode(reroute: Callable[..., Ran]) -> None:
     """Views of it share memory in the worker as they do in the parent."""
     assert reroute(INFERENCE).ok().out == "RESULT ok\n"
+
+
+ODD_HOLDERS = """
+    import functools, os, sys, threading, types, weakref
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    def gpu(n): return torch.full((2,), float(n), device="cuda")
+
+    os.makedirs("project")
+    open("project/__init__.py", "w").close()
+    open("project/settings.py", "w").close()
+    open("project/more.py", "w").close()
+    sys.path.insert(0, os.getcwd())
+    import project.settings
+
+    class Box:
+        lock = threading.Lock()
+        _instance = None
+        def __init__(self, x): self.x = x
+        def give(self, *more): return self.x
+        @classmethod
+        def only(cls): return cls._instance
+
+    @functools.lru_cache(maxsize=None)
+    def unbounded(n): return gpu(n)
+    @functools.lru_cache(maxsize=4)
+    def bounded(n): return gpu(n)
+    TABLE = None
+
+    def rows():
+        table = [gpu(13)]
+        yield None
+        yield table[0]
+
+    class Data(Dataset):
+        cache, partial = Box(gpu(1)), functools.partial(Box.give, Box(gpu(2)))
+        def __init__(self, trainer):
+            self.proxy, self.ref = weakref.proxy(trainer), weakref.ref(trainer.model)
+            self.weak = weakref.WeakValueDictionary({"a": trainer.other})
+            self.array = np.array([None, None], dtype=object)
+            self.array[1] = gpu(7)
+            self.many = [np.array([None, Box(None)], dtype=object) for i in range(300)]
+            self.many[200][1].x = gpu(8)
+            self.refs = [weakref.ref(trainer.rare) for i in range(300)]
+            self.names = types.MappingProxyType({"x": gpu(9)})
+            self.get = {"x": gpu(10)}.get
+            self.rows = rows()
+            next(self.rows)
+            self.lazy = iter([gpu(14)])
+        @functools.cached_property
+        def half(self): return TABLE * 0.5
+        def __len__(self): return 1
+        def __getitem__(self, i):
+            from project import more
+            return {
+                1: self.cache.x, 2: type(self).partial(), 3: self.proxy.model.x, 4: self.ref().x, 5: self.weak["a"].x, 6: self.half,
+                7: self.array[1], 8: self.many[200][1].x, 9: self.names["x"], 10: self.get("x"), 11: unbounded(11), 12: bounded(12),
+                13: next(self.rows), 14: next(self.lazy), 15: project.settings.TABLE, 16: Box.only().x, 17: self.refs[7]().x, 18: more.TABLE,
+            }
+
+    class Trainer: pass
+
+    def first(items): return items[0]
+
+    if __name__ == "__main__":
+        TABLE, project.settings.TABLE, Box._instance = gpu(12), gpu(15), Box(gpu(16))
+        import project.more
+        project.more.TABLE = gpu(18)
+        unbounded(11), bounded(12)
+        trainer = Trainer()
+        trainer.model, trainer.other, trainer.rare = Box(gpu(3)), Box(gpu(5)), Box(gpu(17))
+        data = Data(trainer)
+        trainer.model.x = gpu(3)
+        gone = Trainer()
+        data.dead = weakref.proxy(gone), weakref.ref(gone)
+        del gone
+        for batch in DataLoader(data, num_workers=1, collate_fn=first, multiprocessing_context="fork", timeout=30):
+            assert all(tensor.is_cuda for tensor in batch.values())
+            wrong = {n: tensor.tolist() for n, tensor in batch.items() if n != 4 and tensor[0].item() != n}
+            assert not wrong and batch[4][0].item() == 3, wrong
+        print("RESULT ok")
+"""
+
+
+def test_data_is_found_in_classes_caches_weak_references_generators_and_modules(reroute: Callable[..., Ran]) -> None:
+    assert reroute(ODD_HOLDERS).ok().out == "RESULT ok\n"

@@ -65,12 +65,12 @@ class Case(NamedTuple):
     @property
     def only_queried(self) -> bool:
         """Whether the parent did no more than ask, as is_available() does."""
-        return self.tier == QUERIED and self.origin is not None and "is_available" in self.origin.call
+        return self.tier == QUERIED and self.origin is not None and "is_available" in (self.origin.cause or self.origin.call)
 
     @property
     def imported(self) -> bool:
         """Whether an import woke CUDA, and no line after it went further."""
-        return self.origin is not None and self.origin.site.code.startswith(("import ", "from ")) and not self.went_on
+        return self.origin is not None and self.origin.imported and not self.went_on
 
     @property
     def went_on(self) -> bool:
@@ -138,7 +138,13 @@ TABLES: dict[str, tuple[tuple[str, Callable[[Case], bool]], ...]] = {
 def _where(site: Site | None) -> str:
     if site and site.cell:
         return f"{site.cell}, line {site.line}"
-    return f"{os.path.basename(site.file)}:{site.line}" if site else "the line"
+    return f"{_name(site.file)}:{site.line}" if site else "the line"
+
+
+def _name(file: str) -> str:
+    """A file's name; of a package's `__init__.py` with the package's."""
+    folder, name = os.path.split(file)
+    return os.path.join(os.path.basename(folder), name) if name == "__init__.py" else name
 
 
 def _there(site: Site | None) -> str:
@@ -233,6 +239,11 @@ def _late_init(case: Case) -> str:
     if case.origin and case.origin.between:
         down, up = case.origin.between
         return f"Something wakes CUDA between {_where(down)} and {_where(up)}: do that after {_where(case.fork)}, or in the child."
+    body = case.origin.site.importer if case.origin else None
+    if body and case.origin:
+        after = f"after {_where(case.fork)}" if case.fork and _theirs(case.fork) else "after the fork"
+        where = _where(case.origin.site)
+        return f"{where} runs when {_where(_at(body))} imports it: put it into a function, and call that {after} or in the child."
     places = [_movable(step.site, case.fork) for step in case.steps or (case.origin,) if step]
     which = " and ".join(dict.fromkeys(_where(place) for place, _ in places)) or "the line"
     if case.slug == "inherited-tensor":  # below the fork alone, the child would not have it
@@ -270,19 +281,24 @@ def _at(frame: Frame) -> Site:
     return Site(frame.file, frame.line, frame.function, cell=_places.cell(frame.file))
 
 
+SWITCH = "PYTORCH_NVML_BASED_CUDA_CHECK=1 python ..."
+
+
 def _nvml_check(case: Case) -> str:
     return _lines(
         f"{_where(case.origin.site if case.origin else None)} only asks whether there is a GPU. Let it ask without waking CUDA:",
-        "    PYTORCH_NVML_BASED_CUDA_CHECK=1 python ...",
+        f"    {SWITCH}",
     )
 
 
 def _driver_import(case: Case) -> str:
     site = case.origin.site if case.origin else None
-    inner = next((f for f in reversed(site.stack) if f.function == "<module>"), None) if site else None
-    via = f" ({os.path.basename(inner.file)}:{inner.line} does it)" if inner and site and inner.file != site.file else ""
+    inner = site.importing if site else None
+    via = f" ({_where(_at(inner))} does it)" if inner else ""
     where = "where the GPU is needed" if case.slug == "forbidden-init" else "after the workers are made, or inside the child"
-    return f"Importing initialises CUDA at {_where(site)}{via}: do that import {where}."
+    asked = "asks for the GPU" if case.tier == QUERIED else "initialises CUDA"
+    switch = _lines("", "Or let it ask without waking CUDA:", f"    {SWITCH}") if case.only_queried and case.slug != "forbidden-init" else ""
+    return f"Importing {asked} at {_where(site)}{via}: do that import {where}.{switch}"
 
 
 def _spawn_context(case: Case) -> str:

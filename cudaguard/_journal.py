@@ -47,6 +47,7 @@ class Fork(NamedTuple):
     default_method: str | None = None  # the program's own choice for multiprocessing, where it made one
     visible: str | None = None  # CUDA_VISIBLE_DEVICES then: a child may hide the GPU from itself
     unseen: str | None = None  # who forked, where no hook saw it: `c-fork`, or `unknown`
+    siblings: tuple[Fork, ...] = ()  # the last forks that the parent made before: a pool's own thread makes later workers, on no line of the user's
 
     @property
     def site(self) -> Site:
@@ -118,7 +119,7 @@ class Journal:
 
     def forked(self, fork: Fork) -> None:
         """Go on as the child of a fork."""
-        self.forks.append(fork)
+        self.forks.append(fork._replace(siblings=tuple(self.children)))
         self.children.clear()
         self.pid, self.ppid = fork.pid, fork.parent
 

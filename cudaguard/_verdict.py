@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import _advice
+from . import _advice, _places
 from ._advice import Advice, Case
 from ._journal import Fork, Journal, Late, Start, Step, Worker
 from ._places import Site
@@ -187,7 +187,17 @@ def _fork_site(journal: Journal, bad: Fork) -> Site | None:
     if bad.unseen:
         return None
     later = [fork for fork in journal.forks[journal.forks.index(bad) + 1 :] if not fork.unseen]
-    return bad.site._replace(stack=sum((fork.site.stack for fork in later), bad.site.stack))
+    first = _made_by(bad)
+    inner = (bad, *later) if first is not bad else later
+    return first.site._replace(stack=sum((fork.site.stack for fork in inner), first.site.stack))
+
+
+def _made_by(bad: Fork) -> Fork:
+    """The fork itself; where its maker made it on no line of the user's, the last one before that the same maker made on one."""
+    if not _places.library(bad.site):
+        return bad
+    before = (fork for fork in reversed(bad.siblings) if not fork.unseen and not _places.library(fork.site) and fork.maker == bad.maker)
+    return next(before, bad)
 
 
 def forbidden(journal: Journal, step: Step, facts: Facts, said: str, why: str) -> Finding:

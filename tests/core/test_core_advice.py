@@ -144,3 +144,46 @@ def test_what_a_child_inherits_cannot_be_made_after_the_fork(script: Path) -> No
     """Moved below the fork, the child would not have it."""
     said = words(case(script, maker="os.fork", slug="inherited-tensor"))["late-init"]
     assert "move train.py:7 into the child" in said and ".cpu()" in said
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The body of an installed package."""
+    monkeypatch.setattr(_places, "_kinds", {})
+    return os.path.join(sysconfig.get_path("purelib"), "kit", "__init__.py")
+
+
+def imported(script: Path, package: str, tier: str, cause: str) -> Step:
+    """A step up that the body of a package did, imported at `# picked`."""
+    return Step(1, tier, cause, at(script, "picked", Frame(package, 2, "<module>", 0)), None, 0.0, cause)
+
+
+def test_an_import_that_starts_cuda_is_to_be_done_later(script: Path, package: str) -> None:
+    """It is named with the line in the package that does it."""
+    step = imported(script, package, INITIALISED, "")
+    fixes = words(case(script, origin=step, steps=(step,)))
+    assert next(iter(fixes)) == "driver-import"
+    assert f"Importing initialises CUDA at train.py:6 ({os.path.join('kit', '__init__.py')}:2 does it)" in fixes["driver-import"]
+
+
+def test_an_import_that_only_asks_may_ask_another_way(script: Path, package: str) -> None:
+    """The switch is part of that fix: there is room for three."""
+    step = imported(script, package, QUERIED, "torch.cuda.is_available")
+    said = words(case(script, tier=QUERIED, origin=step, steps=(step,)))["driver-import"]
+    assert "Importing asks for the GPU" in said and "PYTORCH_NVML_BASED_CUDA_CHECK=1" in said
+
+
+def test_an_import_is_not_to_blame_where_another_line_started_cuda(script: Path, package: str) -> None:
+    """To import it later would mend nothing."""
+    query = imported(script, package, QUERIED, "torch.cuda.is_available")
+    start = Step(1, INITIALISED, "torch.nn.Module.cuda", at(script, "called"), None, 0.0)
+    assert "driver-import" not in words(case(script, origin=query, steps=(query, start)))
+
+
+def test_what_the_user_s_own_module_asks_as_it_is_imported_goes_into_a_function(script: Path) -> None:
+    """Nobody can move a line of one file below a line of another."""
+    settings = str(script.with_name("settings.py"))
+    site = Site(settings, 3, "<module>", (Frame(str(script), 2, "<module>", 0), Frame(settings, 3, "<module>", 0)))
+    step = Step(1, INITIALISED, "torch.zeros", site, None, 0.0)
+    said = words(case(script, maker="os.fork", origin=step, steps=(step,)))["late-init"]
+    assert said == "settings.py:3 runs when train.py:2 imports it: put it into a function, and call that after train.py:8 or in the child."

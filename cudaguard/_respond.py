@@ -61,6 +61,7 @@ def facts() -> Facts:
         _now(),
         "HIP (ROCm)" if getattr(sys.modules.get("torch.version"), "hip", None) else "CUDA",
         _default_device(),
+        bool(_script()),
     )
 
 

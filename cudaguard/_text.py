@@ -193,7 +193,8 @@ def _no_way_out(finding: Finding) -> list[str]:
     if finding.facts.unpicklable:
         return [f"  note The start method spawn is no way out as it stands: {finding.facts.unpicklable} does not pickle."]
     if not finding.facts.main_guard:
-        return ['  note The start method spawn is no way out as it stands: the script has no `if __name__ == "__main__":`.']
+        lacking = 'the script has no `if __name__ == "__main__":`' if finding.facts.script else "the program is in no file that a child could import"
+        return [f"  note The start method spawn is no way out as it stands: {lacking}."]
     return []
 
 

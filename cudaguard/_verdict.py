@@ -55,6 +55,7 @@ class Facts(NamedTuple):
     time: str = ""
     word: str = "CUDA"  # what the back end is called, where it is another
     default_device: bool = False  # whether tensors that name no device are made on the GPU
+    script: bool = True  # whether the program is in a file: a spawned child could not import it otherwise
 
 
 class Finding(NamedTuple):

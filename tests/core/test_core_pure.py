@@ -400,3 +400,20 @@ def test_a_sysconfig_that_is_not_ready_names_no_folders() -> None:
 
     assert [_places._schemes(config) for config in (None, object(), Half)] == [[], [], []]
     assert all("packages" in folder for folder in _places._schemes(sysconfig))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (Facts(main_guard=False), 'the script has no `if __name__ == "__main__":`'),
+        (Facts(main_guard=False, script=False), "the program is in no file that a child could import"),
+        (Facts(unpicklable="dataset.lock"), "dataset.lock does not pickle"),
+        (Facts(notebook=True), "in a notebook"),
+    ],
+)
+def test_why_spawn_is_no_way_out_is_said(facts: Facts, said: str) -> None:
+    """It is the advice that everybody finds, so it must be said why it is not given."""
+    book = journal(INITIALISED)
+    book.forks[0] = book.forks[0]._replace(waiting=frames(APP, f"{MP}/process.py"))
+    (note,) = [line for line in _text.text(judged(book, facts=facts)).splitlines() if line.startswith("  note ")]
+    assert said in note

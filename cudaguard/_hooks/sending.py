@@ -32,7 +32,6 @@ HOOK = "_on_queue_feeder_error"
 STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a worker has started
 RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
 DRIVER_SAYS = re.compile(r"(CUDA|HIP) error: ")  # in a child that was forked too late: whatever the driver says there, the fork is why
-
 SHARES = "_share_cuda_"
 PINNING = "torch.utils.data._utils.pin_memory"  # whose thread hands on what the workers sent
 _watched: list[Any] = []  # a worker's result queue: what its own thread cannot send becomes that batch's error
@@ -54,7 +53,7 @@ def _sharing(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         except RuntimeError as error:
             better = _refused(error)
-            if better is None:
+            if better is None or better is error:
                 raise
             raise better from error
 

@@ -102,6 +102,7 @@ ASKS = re.compile(
     r"|torch\.random\.fork_rng|torch\.accelerator\.(synchronize|current_|get_|memory|max_|is_)"
 )
 PINS = ("torch.Tensor.pin_memory",)
+CHOOSES = re.compile(r"torch\.cuda\.(set_|current_|default_|device$|device_of$|stream$|Stream$|Event$|init$)|torch\.accelerator\.set_")
 
 # Order is preference. A row fits or not by the facts of the case alone.
 TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
@@ -175,6 +176,8 @@ def _cpu_worker(case: Case) -> str:
         return "Return CPU tensors from the worker: leave out .cuda() and .to(device) there."
     if ASKS.match(case.call):
         return f"Leave {_where(case.touch)} out of the worker: it makes no data. Ask in the main process, and hand the answer over."
+    if CHOOSES.match(case.call):
+        return f"Leave {_where(case.touch)} out of the worker: one that stays on the CPU has no GPU to choose."
     if case.call in PINS:
         return f"Leave {_where(case.touch)} out of the worker: DataLoader(..., pin_memory=True) pins in the main process."
     kept = _rewrite.without_cuda(case.code, case.call)

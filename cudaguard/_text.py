@@ -27,6 +27,7 @@ MAKERS = {
 SECOND_HALF = "move-in-parent"  # of the fix before it: what stays on the CPU in the worker is moved after it
 VERBS = {INITIALISED: "started CUDA", QUERIED: "asked the CUDA driver (as is_available() does)", DRIVER: "woken the CUDA driver"}
 UNSEEN = {"c-fork": "by C code, unseen by Python", "unknown": "not seen: before cudaguard came on"}
+DEEP = "python -m cudaguard trace --deep SCRIPT names the line"
 DID = {INITIALISED: "started", QUERIED: "queried"}
 
 
@@ -139,7 +140,8 @@ def _step(step: Step) -> list[str]:
     if step.between is None:
         return _row(DID.get(step.tier, "woken"), step.site, f"process {step.pid}", step.call)
     down, up = step.between
-    return _row("still down", down, f"process {step.pid}") + _row("found up", up, f"process {step.pid}, woken unseen between these two lines")
+    rows = _row("still down", down, f"process {step.pid}") + _row("found up", up, f"process {step.pid}, woken unseen between these two lines")
+    return [*rows, " " * 14 + DEEP]
 
 
 def _unseen(finding: Finding) -> list[str]:

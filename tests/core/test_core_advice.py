@@ -32,6 +32,7 @@ SCRIPT = """
         )  # touch
         name = torch.cuda.get_device_name()  # name
         batch = torch.stack(rows).pin_memory()  # pin
+        torch.cuda.set_device(0)  # choose
         plain = torch.tensor([1.0])  # plain
         table = table.cuda()  # table
         held = restore(path)  # restore
@@ -96,6 +97,13 @@ def test_what_makes_no_data_is_left_out_of_the_worker(script: Path, mark: str, c
     fixes = words(case(script, touch=at(script, mark), call=call))
     assert said in fixes["cpu-worker"]
     assert "move-in-parent" not in fixes
+
+
+@pytest.mark.parametrize("call", ["torch.cuda.set_device", "torch.cuda.current_device", "torch.cuda.Stream", "torch.cuda.device"])
+def test_what_chooses_a_gpu_is_left_out_and_its_batch_is_moved(script: Path, call: str) -> None:
+    """What the worker made on the chosen GPU has to get there all the same."""
+    fixes = words(case(script, touch=at(script, "choose"), call=call))
+    assert "has no GPU to choose" in fixes["cpu-worker"] and "move-in-parent" in fixes
 
 
 def test_a_default_device_is_to_blame_where_the_line_names_none(script: Path) -> None:

@@ -21,29 +21,50 @@ from ._delivery import Place
 from ._reduce import detached, fragile, reduce
 
 Tensor = torch.Tensor
+_NO_PINS = (type, torch.UntypedStorage, torch.TypedStorage)  # have the method, and are data
 _open = threading.local()
 
 
 class Parcel(Crossing):
     """An output on its way: `blob` is its pickle, `tensors` its dense tensors, `devices` where each belongs (None: the CPU).
 
-    `places` are the lines that asked for the GPU while this batch was made.
+    `places` are the lines that asked for the GPU while this batch was made. `pins`: there is an object in it that pins itself.
     """
 
-    __slots__ = ("blob", "devices", "places", "tensors")
+    __slots__ = ("blob", "devices", "pins", "places", "tensors")
 
-    def __init__(self, blob: bytes, tensors: list[Tensor], devices: list[int | None], places: tuple[Place, ...] = ()) -> None:
-        self.blob, self.tensors, self.devices, self.places = blob, tensors, devices, places
+    def __init__(self, blob: bytes, tensors: list[Tensor], devices: list[int | None], places: tuple[Place, ...] = (), pins: bool = False) -> None:
+        self.blob, self.tensors, self.devices, self.places, self.pins = blob, tensors, devices, places, pins
 
     def pin_memory(self, device: Any = None) -> Parcel:
         """What torch's pin thread calls: the same, in pinned memory."""
-        return Parcel(self.blob, _memory.moved(self.tensors, Tensor.pin_memory), self.devices, self.places)
+        pinned = Parcel(self.blob, _memory.moved(self.tensors, Tensor.pin_memory), self.devices, self.places)
+        return (pinned._by_itself(device) if self.pins else None) or pinned
+
+    def _by_itself(self, device: Any) -> Parcel | None:
+        """Pinned as torch does it, which asks objects to pin themselves: those may do more. Still on the CPU, since no GPU data can be pinned.
+
+        What is bound for a device is known again by its memory, pinned already. None where that fails: some is gone, or it does not pickle now.
+        """
+        from torch.utils.data._utils.pin_memory import pin_memory
+
+        whole = pin_memory(self._opened(self.tensors), device)  # type: ignore[no-untyped-call]
+        try:
+            blob, packer = _packed(whole)
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError):
+            return None
+        bound = {_memory.key(tensor): there for tensor, there in zip(self.tensors, self.devices, strict=True) if there is not None}
+        keys = [_memory.key(tensor) for tensor in packer.tensors]
+        return Parcel(blob, on_cpu(packer.tensors), [bound.get(key) for key in keys], self.places) if bound.keys() <= set(keys) else None
 
     def delivered(self) -> Any:
         """The output, each tensor on its device. The copies run on the current stream of the thread that asks for the batch."""
         _delivery.counted(self.places, self.size())
+        return self._opened(self._delivered())
+
+    def _opened(self, tensors: list[Tensor]) -> Any:
         outer = getattr(_open, "tensors", None)
-        _open.tensors = self._delivered()
+        _open.tensors = tensors
         try:
             return pickle.loads(self.blob)
         finally:
@@ -78,11 +99,12 @@ class Packer(ForkingPickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.tensors: list[Tensor] = []
-        self.fragile = False
+        self.fragile = self.pins = False
 
     def reducer_override(self, value: Any) -> Any:
         """Called by the pickler for everything that is no plain number, text or container."""
         if not isinstance(value, Tensor):
+            self.pins = self.pins or (not isinstance(value, _NO_PINS) and hasattr(type(value), "pin_memory"))
             return NotImplemented
         if isinstance(value, Shadow) and value._era not in (HELD, state.era):
             waken(value, "")  # inherited, and its data was never here
@@ -108,13 +130,18 @@ _MANY = 64
 
 def pack(data: Any) -> Parcel | None:
     """A parcel of an output; None where PyTorch's own way is right: nothing in it is on CUDA, or fragile. Raises what pickling raises."""
-    file = io.BytesIO()
-    packer = Packer(file)
-    packer.dump(data)
+    blob, packer = _packed(data)
     devices = [tensor.device.index if tensor.is_cuda else None for tensor in packer.tensors]
     if all(device is None for device in devices) and not packer.fragile:
         return None
-    return Parcel(file.getvalue(), on_cpu(packer.tensors), devices)
+    return Parcel(blob, on_cpu(packer.tensors), devices, pins=packer.pins)
+
+
+def _packed(data: Any) -> tuple[bytes, Packer]:
+    file = io.BytesIO()
+    packer = Packer(file)
+    packer.dump(data)
+    return file.getvalue(), packer
 
 
 def on_cpu(tensors: list[Tensor]) -> list[Tensor]:

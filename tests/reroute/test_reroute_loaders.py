@@ -313,3 +313,35 @@ LEGACY = """
 
 def test_the_legacy_constructor_with_a_default_type_of_the_gpu(reroute: Callable[..., Ran]) -> None:
     assert reroute(LEGACY).ok().out == "RESULT ok\n"
+
+
+PINS = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    class Batch:
+        def __init__(self, items):
+            self.x = torch.stack([torch.full((2,), float(i)) for i in items]).cuda()
+            self.y, self.pinned = torch.tensor(items), 0
+            self.row = self.x[1]
+        def pin_memory(self, *args):
+            self.x, self.y = self.x.pin_memory(), self.y.pin_memory()
+            self.pinned += 1
+            return self
+
+    def collate(items): return [Batch(items), {"b": Batch(items)}, torch.ones(1).cuda()]
+
+    if __name__ == "__main__":
+        warm = torch.zeros(1, device="cuda")
+        loader = DataLoader(range(4), batch_size=2, num_workers=1, collate_fn=collate, pin_memory=True, multiprocessing_context="fork", timeout=20)
+        for first, second, third in loader:
+            for batch in (first, second["b"]):
+                assert batch.x.is_cuda and batch.y.is_pinned() and batch.pinned == 1, vars(batch)
+                assert batch.x[:, 0].tolist() == batch.y.tolist() and batch.row.is_cuda and batch.row.tolist() == batch.x[1].tolist()
+            assert third.is_cuda
+        print("RESULT ok")
+"""
+
+
+def test_a_batch_that_pins_itself(reroute: Callable[..., Ran]) -> None:
+    assert reroute(PINS).ok().out == "RESULT ok\n"

@@ -101,6 +101,7 @@ ASKS = re.compile(
     r"torch\.cuda\.(get_(?!device_module)|mem|max_|reset_|is_|synchronize|empty_cache|ipc_collect|utilization|temperature|power_draw|clock_rate)"
     r"|torch\.random\.fork_rng|torch\.accelerator\.(synchronize|current_|get_|memory|max_|is_)"
 )
+RAGGED = re.compile(r"\bnested_tensor\b|\bas_nested_tensor\b|\bpad_sequence\b|\bpack_sequence\b")
 PINS = ("torch.Tensor.pin_memory",)
 CHOOSES = re.compile(r"torch\.cuda\.(set_|current_|default_|device$|device_of$|stream$|Stream$|Event$|init$)|torch\.accelerator\.set_")
 
@@ -120,6 +121,7 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("driver-import", lambda c: c.imported),
     ("cpu-worker", lambda c: _loader(c) and c.slug == "fork-after-init" and c.call not in LOADS and not c.by_default),
     ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init" and not (ASKS.match(c.call) or c.call in PINS)),
+    ("nested-collate", lambda c: _loader(c) and c.slug == "fork-after-init" and bool(RAGGED.search(c.code))),
     ("nvml-check", lambda c: c.only_queried and c.slug not in CROSSINGS),
     ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
     ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable and c.slug not in CROSSINGS),
@@ -195,6 +197,13 @@ def _set_default_device(case: Case) -> str:
     return _lines(
         f"{_where(case.touch)} names no device: the default one is the GPU, in the worker too. Set it back there:",
         '    DataLoader(..., worker_init_fn=lambda worker_id: torch.set_default_device("cpu"))',
+    )
+
+
+def _nested_collate(case: Case) -> str:
+    return _lines(
+        "Samples of different lengths: return them from the dataset as they are, on the CPU, and let the loader collate them:",
+        "    DataLoader(..., collate_fn=cudaguard.collate.nested)  # or cudaguard.collate.pad_and_mask",
     )
 
 
@@ -360,6 +369,7 @@ WORDS: dict[str, Callable[[Case], str]] = {
     "copy-dataset-to-cpu": _copy_dataset,
     "map-location": _map_location,
     "set-default-device": _set_default_device,
+    "nested-collate": _nested_collate,
     "late-init": _late_init,
     "nvml-check": _nvml_check,
     "driver-import": _driver_import,

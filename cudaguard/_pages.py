@@ -88,13 +88,20 @@ SERVER = Fix(
     "each worker holds a model of its own.",
 )
 MAP_LOCATION = Fix(
-    "If the line is torch.load, load to the CPU: a file remembers the device of its tensors.", "none.", 'torch.load(path, map_location="cpu")'
+    "If the line is torch.load or torch.jit.load, load to the CPU: a file remembers the device of its tensors.",
+    "none.",
+    'torch.load(path, map_location="cpu")',
 )
 DEFAULT_DEVICE = Fix(
     "If nothing on the line names the GPU, look for torch.set_default_device or set_default_tensor_type: they put every new tensor there, those of "
     "the dataset too. Let the default hold for the model only.",
     "none.",
     'with torch.device("cuda"):\n    model = Net()',
+)
+RAGGED = Fix(
+    "For samples of different lengths, return them from the dataset as they are and let the loader build the nested or padded batch on the CPU.",
+    "none.",
+    "DataLoader(dataset, collate_fn=cudaguard.collate.nested)\nDataLoader(dataset, collate_fn=cudaguard.collate.pad_and_mask)",
 )
 RESTART = Fix(
     "In a notebook, restart the kernel and run the cells that make workers before the first one that uses CUDA. A kernel cannot stop CUDA again.",
@@ -112,7 +119,7 @@ PAGES = (
         CUDA. PyTorch's own words for it are "Cannot re-initialize CUDA in forked subprocess".""",
         FORK,
         FIND_ORDER,
-        (CPU_WORKER, MAP_LOCATION, DEFAULT_DEVICE, NVML, LATE, SPAWN, SERVER, NO_WORKERS, RESTART),
+        (CPU_WORKER, MAP_LOCATION, DEFAULT_DEVICE, RAGGED, NVML, LATE, SPAWN, SERVER, NO_WORKERS, RESTART),
     ),
     Page(
         "inherited-tensor",

@@ -62,18 +62,20 @@ class Notes:
 
 def line(frame: FrameType | None) -> Place | None:
     """The user's line, or the innermost outside torch where a library did it. The parent's frames do not count."""
-    library: Place | None = None
+    made = library = None
     while frame is not None:
         code = frame.f_code
         kind = _places.kind(code.co_filename)
-        if kind == USER:
+        if kind == USER and not _places.generated(code.co_filename):
             return code.co_filename, frame.f_lineno
+        if kind == USER:
+            made = made or (code.co_filename, frame.f_lineno)
         if library is None and kind not in (TORCH, STANDARD, GUARD):
             library = code.co_filename, frame.f_lineno
         if code is _loop_code:
             break
         frame = frame.f_back
-    return library
+    return made or library
 
 
 def heavy(site: Site, call: str, message: str) -> Finding:

@@ -34,6 +34,7 @@ SCRIPT = """
         batch = torch.stack(rows).pin_memory()  # pin
         torch.cuda.set_device(0)  # choose
         plain = torch.tensor([1.0])  # plain
+        ragged = torch.nested.nested_tensor(rows, device="cuda")  # ragged
         table = table.cuda()  # table
         held = restore(path)  # restore
 """
@@ -121,6 +122,14 @@ def test_a_library_that_goes_to_the_gpu_is_named(script: Path, monkeypatch: pyte
     assert "core.py:9, in a library, goes to the GPU" in fixes["cpu-worker"]
     loads = words(case(script, touch=at(script, "restore", Frame(LIBRARY, 9, "restore", 0)), call="torch.load"))
     assert 'leads to torch.load, which needs map_location="cpu"' in loads["map-location"]
+
+
+def test_ragged_samples_are_collated_by_a_function_that_is_there(script: Path) -> None:
+    """It is what people write by hand, on the GPU, in the worker."""
+    fixes = words(case(script, touch=at(script, "ragged"), call="torch.nested.nested_tensor"))
+    assert list(fixes) == ["cpu-worker", "move-in-parent", "nested-collate"]
+    assert "collate_fn=cudaguard.collate.nested" in fixes["nested-collate"]
+    assert "nested-collate" not in words(case(script))
 
 
 def test_nobody_is_told_to_write_a_name_to_itself(script: Path) -> None:

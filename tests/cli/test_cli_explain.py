@@ -23,7 +23,7 @@ def test_every_slug_has_a_page_with_all_its_parts(cudaguard, slug):
     assert page.startswith(f"{slug} (")
     positions = [page.index(f"\n{part}\n") for part in ("What happened", "Why", "How to find it", "How to repair it", "How to silence it")]
     assert positions == sorted(positions)
-    fixes = re.findall(r"^\d\. ", page, re.M)
+    fixes = re.findall(r"^\d+\. ", page, re.M)
     assert 1 <= len(fixes) == page.count("Price: ")
     assert max(map(len, page.splitlines())) <= 110
     assert page.isascii()

@@ -26,9 +26,19 @@ DOORS = re.compile(
 
 def inherited(error: BaseException, site: Site) -> bool:
     """Whether an inherited object is to blame for an exception that the driver's own answer made."""
+    if _asked(error):
+        return False
     failing = list(_failing(error, site))
     doors = any(DOORS.search(code) for _, code in failing[:1] + failing[-1:])
     return not doors or any(_on_cuda(value) for frame, code in failing for value in _named(frame, code))
+
+
+def _asked(error: BaseException) -> bool:
+    """Whether torch was initialising: where only the driver was up before the fork, its check finds nothing, and the driver answers it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_name != "_lazy_init":
+        trace = trace.tb_next
+    return trace is not None
 
 
 def _failing(error: BaseException, site: Site) -> Iterator[tuple[FrameType, str]]:

@@ -298,3 +298,25 @@ def test_what_the_parent_was_told_of_one_batch_is_not_noted_on_another(program: 
     """A program that skips failing batches gets each one's own error."""
     done = program(HANDED_OVER).ok()
     assert done.out.splitlines() == ["CudaForkError []", "ZeroDivisionError []"]
+
+
+ASKED = """
+    import multiprocessing as mp
+
+    import torch
+
+    def job():
+        torch.ones(2, device="cuda")
+
+    if __name__ == "__main__":
+        torch.cuda.Stream()  # wakes the driver past torch, which then marks no child
+        process = mp.get_context("fork").Process(target=job)
+        process.start()
+        process.join(60)
+"""
+
+
+@pytest.mark.parametrize("mode", ["record", "warn", "error"])
+def test_the_drivers_answer_to_torchs_own_question_is_no_inherited_object(program: Program, mode: str) -> None:
+    """torch asked, the driver said no in its bare words: one finding, of a touch."""
+    assert program(ASKED, mode=mode).ok().slugs() == ["fork-after-init"]

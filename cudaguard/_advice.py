@@ -17,6 +17,7 @@ from ._places import Frame, Site
 LOADERS = {"dataloader", "stateful-dataloader"}
 POOLS = {"pool", "executor", "joblib"}
 CROSSINGS = {"unsendable-output", "pin-cuda-output", "ipc-broken"}  # no fork is to blame
+SENT_ON = "received from another process"  # of what torch says where a tensor is sent on
 SERVERS = {"gunicorn", "celery", "c-fork"}
 MOST = 3
 
@@ -91,7 +92,7 @@ def _loader(case: Case) -> bool:
 
 def _resent(case: Case) -> bool:
     """Whether a CUDA tensor that came from one process was sent on to another."""
-    return case.slug in CROSSINGS and "received from another process" in case.said
+    return case.slug in CROSSINGS and SENT_ON in case.said
 
 
 UNPICKLED = "torch.storage._load_from_bytes"  # what pickle calls for a tensor that was saved on a GPU
@@ -102,6 +103,7 @@ ASKS = re.compile(
     r"|torch\.random\.fork_rng|torch\.accelerator\.(synchronize|current_|get_|memory|max_|is_)"
 )
 RAGGED = re.compile(r"\bnested_tensor\b|\bas_nested_tensor\b|\bpad_sequence\b|\bpack_sequence\b")
+RECEIVES = os.path.join("torch", "multiprocessing", "reductions.py")  # where a process builds what it was sent
 PINS = ("torch.Tensor.pin_memory",)
 CHOOSES = re.compile(r"torch\.cuda\.(set_|current_|default_|device$|device_of$|stream$|Stream$|Event$|init$)|torch\.accelerator\.set_")
 
@@ -123,7 +125,7 @@ TABLE: tuple[tuple[str, Callable[[Case], bool]], ...] = (
     ("move-in-parent", lambda c: _loader(c) and c.slug == "fork-after-init" and not (ASKS.match(c.call) or c.call in PINS)),
     ("nested-collate", lambda c: _loader(c) and c.slug == "fork-after-init" and bool(RAGGED.search(c.code))),
     ("nvml-check", lambda c: c.only_queried and c.slug not in CROSSINGS),
-    ("late-init", lambda c: c.maker == "os.fork" or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
+    ("late-init", lambda c: c.maker in {"os.fork", "subprocess"} or (c.maker == "process" and c.tier == DRIVER and c.slug == "fork-after-init")),
     ("pool-spawn", lambda c: c.maker in POOLS and c.spawnable and c.slug not in CROSSINGS),
     ("spawn-context", lambda c: c.maker in {"process", "datasets", "lightning"} and c.spawnable and c.slug not in CROSSINGS),
     ("restart-kernel", lambda c: c.notebook and c.slug not in CROSSINGS),
@@ -178,6 +180,8 @@ def _cpu_worker(case: Case) -> str:
         return "Return CPU tensors from the worker: leave out .cuda() and .to(device) there."
     if ASKS.match(case.call):
         return f"Leave {_where(case.touch)} out of the worker: it makes no data. Ask in the main process, and hand the answer over."
+    if case.touch and case.touch.file.endswith(RECEIVES):
+        return "What the main process sends to the worker is on the GPU: let the sampler give plain numbers, as .tolist() does."
     if CHOOSES.match(case.call):
         return f"Leave {_where(case.touch)} out of the worker: one that stays on the CPU has no GPU to choose."
     if case.call in PINS:

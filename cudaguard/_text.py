@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from . import _config
+from . import _advice, _config
 from ._advice import Advice
 from ._journal import DRIVER, INITIALISED, QUERIED, Step
 from ._places import Site
@@ -84,13 +84,18 @@ STORIES = {
         "that made it must live, and must keep it, until this one is done.",
     ),
 }
+SENT_ON = (
+    "A CUDA tensor that came from another process was to be sent on. Only the process that made it can share it (CUDA IPC):",
+    "send a copy, or send it from there.",
+)
 
 
 def _story(finding: Finding) -> list[str]:
     """What happened, for somebody who has never heard of a fork."""
     if finding.slug in STORIES:
         who = f"{_child(finding)}, process {finding.pid},"
-        return [line.format(who=who, detail=finding.detail or "its output") for line in STORIES[finding.slug]]
+        story = SENT_ON if _advice.SENT_ON in finding.message else STORIES[finding.slug]
+        return [line.format(who=who, detail=finding.detail or "its output") for line in story]
     woke = finding.origin.pid if finding.origin else finding.ppid
     deed = "died" if finding.slug == "worker-died" else "touched CUDA"
     lines = [

@@ -124,6 +124,13 @@ def test_a_library_that_goes_to_the_gpu_is_named(script: Path, monkeypatch: pyte
     assert 'leads to torch.load, which needs map_location="cpu"' in loads["map-location"]
 
 
+def test_indices_on_the_gpu_are_the_sampler_s(script: Path) -> None:
+    """The worker receives them before any line of the user's runs in it."""
+    file = os.path.join(os.sep, "torch", "multiprocessing", "reductions.py")
+    fixes = words(case(script, touch=Site(file, 178, "rebuild_cuda_tensor", (Frame(file, 178, "rebuild_cuda_tensor", 0),))))
+    assert ".tolist()" in fixes["cpu-worker"]
+
+
 def test_ragged_samples_are_collated_by_a_function_that_is_there(script: Path) -> None:
     """It is what people write by hand, on the GPU, in the worker."""
     fixes = words(case(script, touch=at(script, "ragged"), call="torch.nested.nested_tensor"))

@@ -417,3 +417,13 @@ def test_why_spawn_is_no_way_out_is_said(facts: Facts, said: str) -> None:
     book.forks[0] = book.forks[0]._replace(waiting=frames(APP, f"{MP}/process.py"))
     (note,) = [line for line in _text.text(judged(book, facts=facts)).splitlines() if line.startswith("  note ")]
     assert said in note
+
+
+def test_what_was_sent_on_has_a_story_of_its_own() -> None:
+    """Nobody is gone there."""
+    said = "Attempted to send CUDA tensor received from another process; this is not currently supported. Consider cloning before sending."
+    texts = [
+        _text.text(_verdict.crossing("ipc-broken", journal(INITIALISED), words, "", None, Facts())) for words in (said, "invalid resource handle")
+    ]
+    assert "was to be sent on" in texts[0] and "must live" not in texts[0]
+    assert "must live" in texts[1]

@@ -85,8 +85,8 @@ EDITS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "c09_collate_on_gpu": ("cpu-worker", [("stacked.cuda()", "stacked"), moved(LOOP, "batch")]),
     "c102_default_device_in_worker": (
-        "cpu-worker",
-        [('    torch.set_default_device("cuda")\n', ""), ("torch.zeros(1)", 'torch.zeros(1, device="cuda")'), moved(LOOP, "batch")],
+        "set-default-device",
+        [("timeout=20)", 'timeout=20, worker_init_fn=lambda worker_id: torch.set_default_device("cpu"))'), moved(LOOP, "batch")],
     ),
     "c103_strided_nested_built_in_worker": (
         "cpu-worker",

@@ -201,7 +201,7 @@ def test_a_script_module_is_loaded_to_the_cpu_in_the_worker(reroute: Callable[..
     """
     ).ok()
     (line,) = [line for line in ran.err.splitlines() if "torch.jit.load" in line]
-    assert "write `net = torch.jit.load('net.pt', map_location='cpu')` there" in line
+    assert 'write `net = torch.jit.load("net.pt", map_location="cpu")` there' in line
 
 
 def test_a_scripted_function_refuses_two_devices(reroute: Callable[..., Ran]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import signal
 
 import pytest
 
@@ -12,6 +13,10 @@ pytest_plugins = ["pytester"]  # pytest takes it from the topmost conftest alone
 # Before any test module imports the guard: whoever runs the tests under it tests what they set here, not what a test asks for.
 for _name in [name for name in os.environ if name.startswith("CUDAGUARD")]:
     del os.environ[_name]
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and the programs of the tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

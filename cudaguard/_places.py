@@ -129,6 +129,14 @@ def raised_at(error: BaseException, cut: tuple[Frame, ...] = ()) -> Site:
     return _site(outer[::-1] + inner, cut)
 
 
+def innermost(error: BaseException) -> TracebackType | None:
+    """The link of the line that raised an exception; None where it was never raised here."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
+
+
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the guard's own frames: what a user reads is the user's program."""
     kept = None

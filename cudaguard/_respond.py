@@ -33,6 +33,7 @@ ERRORS: dict[str, type[CudaGuardError]] = {
     "forbidden-init": CudaInitError,
 }
 
+NOTE = "cudaguard: "  # how a note on another library's exception begins: by that it is known again
 findings: list[tuple[dict[str, object], str]] = []  # with their texts; of this process, and those that its workers handed over
 _seen: dict[tuple[object, ...], object] = {}  # places that were reported in this process, each with a mark of whoever was first
 _ignored = threading.local()
@@ -157,9 +158,9 @@ def annotate(error: Exception, finding: Finding) -> Exception:
     if _config.current().acting == "record":
         return error
     if hasattr(error, "add_note"):
-        error.add_note("cudaguard: " + words)
+        error.add_note(NOTE + words)
     elif first:  # Python 3.10 has no notes
-        print("cudaguard: " + words, file=sys.stderr)
+        print(NOTE + words, file=sys.stderr)
     return error
 
 

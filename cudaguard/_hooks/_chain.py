@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from .. import _respond
+from .. import _places, _respond
 from ..errors import CudaGuardError
 
-NOTE = "cudaguard: "  # how the guard's notes begin
 # Functions that raise what another process sent, as text.
 RAISE_ANOTHERS = {
     ("multiprocessing.managers", "_callmethod"),
@@ -39,7 +38,7 @@ def _behind(error: BaseException) -> list[BaseException]:
 
 def notes(error: BaseException) -> list[str]:
     """The guard's notes on an exception."""
-    return [note for note in getattr(error, "__notes__", None) or () if isinstance(note, str) and note.startswith(NOTE)]
+    return [note for note in getattr(error, "__notes__", None) or () if isinstance(note, str) and note.startswith(_respond.NOTE)]
 
 
 def without_notes(text: str, error: BaseException) -> str:
@@ -60,9 +59,7 @@ def _told_here(said: list[str]) -> bool:
 
 def _raised_for_another(error: BaseException) -> bool:
     """Whether the line that raised it is one of multiprocessing's, or torch's, that hand on what they were sent."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = _places.innermost(error)
     if trace is None:
         return False
     frame = trace.tb_frame

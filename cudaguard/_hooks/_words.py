@@ -44,9 +44,7 @@ def _text(error: BaseException) -> str:
 
 def _own_words(error: BaseException) -> bool:
     """Whether a `raise` in the program's own code made the exception."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = _places.innermost(error)
     if trace is None:
         return False
     file = trace.tb_frame.f_code.co_filename

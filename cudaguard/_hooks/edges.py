@@ -104,7 +104,7 @@ def _after_another(error: BaseException) -> BaseException:
     own = [pair for pair in _respond.findings if pair[0]["pid"] == os.getpid() and _respond.ERRORS.get(str(pair[0]["slug"])) is CudaForkError]
     before = [words for _, words in own if words not in _handed_over]
     if before and _config.current().acting in ("error", "reroute") and hasattr(error, "add_note"):
-        error.add_note(f"{_chain.NOTE}an exception that this worker caught before may be why:\n{before[0]}")
+        error.add_note(f"{_respond.NOTE}an exception that this worker caught before may be why:\n{before[0]}")
     return error
 
 

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from torch._utils import ExceptionWrapper
 
 from .. import _config, _culprit, _journal, _places, _respond, _verdict
+from .._advice import SENT_ON
 from .._journal import Fork
 from .._respond import safe
 from .._verdict import Finding, Touch
@@ -30,7 +31,6 @@ from ._patch import Patches
 
 HOOK = "_on_queue_feeder_error"
 STATE = "initial_state"  # of what torchdata's StatefulDataLoader is sent when a worker has started
-RECEIVED = "received from another process"  # torch, of a CUDA tensor that came by IPC
 DRIVER_SAYS = re.compile(r"(CUDA|HIP) error: ")  # in a child that was forked too late: whatever the driver says there, the fork is why
 SHARES = "_share_cuda_"
 PINNING = "torch.utils.data._utils.pin_memory"  # whose thread hands on what the workers sent
@@ -66,7 +66,7 @@ def _refused(error: RuntimeError) -> BaseException | None:
     said = _notice.said(error)
     if isinstance(error, CudaGuardError) or any(getattr(queue, "_thread", None) is threading.current_thread() for queue in _watched):
         return None
-    if RECEIVED not in said:
+    if SENT_ON not in said:
         return explain(error) if DRIVER_SAYS.match(said) and _notice.bad() else None
     touch = Touch(os.getpid(), "", _places.raised_at(error, _notice.journal().cut()), said)
     return _respond.respond(_verdict.crossing("ipc-broken", _notice.journal(), said, "", touch, _respond.facts()), error)
@@ -129,7 +129,7 @@ def unsendable(error: BaseException, data: Any, name: str = "batch") -> BaseExce
     if fork is not None and DRIVER_SAYS.match(said):
         finding = _inherited(error, fork, _culprit.on_cuda(data, name))
     else:
-        culprit = _culprit.on_cuda(data, name) if RECEIVED in said else _culprit.path(data, name)
+        culprit = _culprit.on_cuda(data, name) if SENT_ON in said else _culprit.path(data, name)
         finding = _verdict.crossing("unsendable-output", _notice.journal(), said, culprit, None, _respond.facts())
     return _respond.respond(finding, error)
 

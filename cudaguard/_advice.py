@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from . import _places, _rewrite, _source
+from . import _places, _provenance, _rewrite, _source
 from ._journal import DRIVER, INITIALISED, QUERIED, Step
 from ._places import Frame, Site
 
@@ -52,6 +52,13 @@ class Case(NamedTuple):
     def code(self) -> str:
         """The statement of the touch."""
         return _code(self.touch)
+
+    @property
+    def made(self) -> list[Site]:
+        """The statements that put on the GPU what the child inherited and uses, as far as the source tells."""
+        if self.slug in CROSSINGS:
+            return []
+        return _provenance.movers(self.touch, self.fork, files=[step.site.file for step in self.steps])
 
     @property
     def by_default(self) -> bool:
@@ -226,14 +233,21 @@ def _move_in_parent(case: Case) -> str:
 
 
 def _copy_dataset(case: Case) -> str:
-    site = case.origin.site if case.origin and case.slug not in CROSSINGS else None
-    code = _code(site)
-    kept = _rewrite.without_cuda(code)
-    place = _where(case.origin.site if case.origin else None)
-    last = "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers."
-    if _rewrite.does_nothing(kept):
-        return _lines(f"Keep the dataset on the CPU: {place} without its move to the GPU,", last)
-    return _lines(_paste(f"Keep the dataset on the CPU, {place}:", kept), last) if kept else _lines("Keep the dataset on the CPU,", last)
+    made = case.made
+    if not made:
+        used = f" what {_where(case.touch)} uses" if case.touch and _theirs(case.touch) and case.slug not in CROSSINGS else " the dataset"
+        return _lines(f"Keep{used} on the CPU, {WITHOUT_WORKERS}")
+    lines = [_provenance.on_cpu(site) or f"# without {_code(site)}" for site in made[:MOST]]
+    return _lines(_paste(f"Keep the dataset on the CPU, {_list(made)}:", "\n".join(lines)), WITHOUT_WORKERS)
+
+
+WITHOUT_WORKERS = "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers."
+
+
+def _list(sites: Iterable[Site]) -> str:
+    names = list(dict.fromkeys(map(_where, sites)))
+    more = f", and {len(names) - MOST} more" if len(names) > MOST else ""
+    return (", ".join(names[:MOST]) if more else " and ".join(names)) + more
 
 
 def _map_location(case: Case) -> str:
@@ -261,8 +275,9 @@ def _late_init(case: Case) -> str:
         where = _where(case.origin.site)
         return f"{where} runs when {_where(_at(body))} imports it: put it into a function, and call that {after} or in the child."
     places = [_movable(step.site, case.fork) for step in case.steps or (case.origin,) if step]
-    which = " and ".join(dict.fromkeys(_where(place) for place, _ in places)) or "the line"
+    which = _list(place for place, _ in places) or "the line"
     if case.slug == "inherited-tensor":  # below the fork alone, the child would not have it
+        which = _list([*(place for place, _ in places), *case.made]) or which
         return f"Make it in the process that uses it: move {which} into the child. Or give the child a copy on the CPU (.cpu())."
     if case.fork is None:
         return f"Initialise CUDA in the child: move {which} below the fork."

@@ -67,7 +67,7 @@ def without_cuda(code: str, call: str = "") -> str:
 def with_map_location(code: str) -> str:
     """A statement whose torch.load(...) or torch.jit.load(...) loads to the CPU. The same if it has no call of such a name."""
     said = Statement(code)
-    loads = [node for node in said.walk() if isinstance(node, ast.Call) and _last_name(node.func) == "load" and node.args]
+    loads = [node for node in said.walk() if isinstance(node, ast.Call) and last_name(node.func) == "load" and node.args]
     return said.edited([_mapped(said, node) for node in loads])
 
 
@@ -97,10 +97,10 @@ def does_nothing(code: str) -> bool:
 
 
 def _enumerated(loop: ast.For) -> bool:
-    return isinstance(loop.iter, ast.Call) and _last_name(loop.iter.func) == "enumerate"
+    return isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
 
 
-def _last_name(node: ast.expr) -> str:
+def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -127,7 +127,7 @@ def _names_device(node: ast.Call, call: str) -> bool:
     if named is None or _names_cpu(named):
         return False
     text = ast.unparse(named)
-    return "cuda" in text or "device" in text or (call in MOVERS and not _last_name(named).startswith(DTYPES))
+    return "cuda" in text or "device" in text or (call in MOVERS and not last_name(named).startswith(DTYPES))
 
 
 def _device_of(node: ast.Call) -> ast.expr | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import re
 import textwrap
@@ -27,13 +28,23 @@ def tree(text: str) -> ast.Module | None:
     return None
 
 
+def file_tree(file: str) -> ast.Module | None:
+    """The tree of a whole file, or of a notebook's cell; None where there is no source to read."""
+    return _whole("".join(linecache.getlines(file)))
+
+
+@functools.lru_cache(2)  # of one finding, every place is looked at: mostly in the same file
+def _whole(text: str) -> ast.Module | None:
+    return tree(text)
+
+
 def statement(file: str, line: int) -> str:
     """The whole statement that a line is part of, without its last comment; of a compound one its head. The line itself where none is found.
 
     What stands on a line alone is often no statement: `device="cuda",` or `sample = torch.load(`.
     """
     lines = linecache.getlines(file)
-    whole = tree("".join(lines))
+    whole = file_tree(file)
     found = [node for node in ast.walk(whole) if isinstance(node, ast.stmt) and _first(node) <= line <= _last(node)] if whole else []
     if not found:
         return linecache.getline(file, line).strip()

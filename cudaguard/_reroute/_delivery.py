@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from .. import _respond, _rewrite, _source, _text
+from .. import _advice, _provenance, _respond, _rewrite, _source, _text
 from .._places import Site
 from .._respond import safe
 from .._verdict import Finding
@@ -133,15 +133,15 @@ def line(finding: Finding, size: int) -> str:
     return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {_fix(finding, site)}{move}"
 
 
-INSTEAD = {
-    "copy-dataset-to-cpu": "keep that data on the CPU",
-    "set-default-device": 'call `torch.set_default_device("cpu")` in a worker_init_fn',
-}
+INSTEAD = {"set-default-device": 'call `torch.set_default_device("cpu")` in a worker_init_fn'}
+KEEP = "keep that data on the CPU"
 
 
 def _fix(finding: Finding, site: Site) -> str:
     """What to write in place of a line, in one line."""
     best, call = finding.advice[0].id if finding.advice else "", finding.touch.call if finding.touch else ""
+    if best == "copy-dataset-to-cpu":
+        return _held(finding, site)
     if best in INSTEAD:
         return INSTEAD[best]
     code = _source.statement(site.file, site.line)
@@ -149,6 +149,12 @@ def _fix(finding: Finding, site: Site) -> str:
     if kept == code:
         return "take the GPU out of that line"
     return "delete that line" if _rewrite.does_nothing(kept) else f"write `{' '.join(kept.split())}` there"
+
+
+def _held(finding: Finding, site: Site) -> str:
+    """What to write where data was put on the GPU that the dataset holds."""
+    made = _provenance.movers(site, finding.fork, files=[step.site.file for step in finding.steps])[: _advice.MOST]
+    return " and ".join(f"write `{' '.join(kept.split())}` at {_text.place(s)}" for s in made if (kept := _provenance.on_cpu(s))) or KEEP
 
 
 def heavy_line(finding: Finding) -> str:

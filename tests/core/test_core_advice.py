@@ -37,6 +37,7 @@ SCRIPT = """
         ragged = torch.nested.nested_tensor(rows, device="cuda")  # ragged
         table = table.cuda()  # table
         held = restore(path)  # restore
+        seen = table[0]  # held
 """
 LIBRARY = os.path.join(sysconfig.get_path("purelib"), "augment", "core.py")
 
@@ -142,9 +143,21 @@ def test_ragged_samples_are_collated_by_a_function_that_is_there(script: Path) -
 def test_nobody_is_told_to_write_a_name_to_itself(script: Path) -> None:
     """`table = table` is no fix."""
     assert "delete train.py:" in words(case(script, touch=at(script, "table"), call="torch.Tensor.cuda"))["cpu-worker"]
-    origin = Step(1, INITIALISED, "torch.Tensor.cuda", at(script, "table"), None, 0.0)
-    held = words(case(script, slug="inherited-tensor", origin=origin))["copy-dataset-to-cpu"]
-    assert "without its move to the GPU" in held and "table = table" not in held
+    held = words(case(script, slug="inherited-tensor", touch=at(script, "held")))["copy-dataset-to-cpu"]
+    assert "    # without table = table.cuda()\n" in held and "    table = table\n" not in held
+
+
+def test_what_holds_the_data_is_not_guessed(script: Path) -> None:
+    """The line that started CUDA may have made something else."""
+    held = words(case(script, slug="inherited-tensor", touch=at(script, "touch"), fork=at(script, "all")))["copy-dataset-to-cpu"]
+    assert held.startswith("Keep what train.py:") and "uses on the CPU" in held and "\n" not in held
+
+
+def test_of_many_lines_the_first_are_named(script: Path) -> None:
+    """The rest is counted."""
+    script.write_text("".join(f"x{n} = y.cuda()\n" for n in range(6)) + "x0 + x1 + x2 + x3 + x4 + x5  # touch\nfork()  # fork\ncalled()  # called\n")
+    held = words(case(script, slug="inherited-tensor"))["copy-dataset-to-cpu"]
+    assert held.startswith("Keep the dataset on the CPU, train.py:1, train.py:2, train.py:3, and 3 more:\n    x0 = y\n    x1 = y\n    x2 = y\nand")
 
 
 def test_lines_are_moved_in_the_function_that_forks(script: Path) -> None:

@@ -160,6 +160,7 @@ PINNED = """
                 pass
         except RuntimeError as error:
             print(type(error).__name__, pids.index(error.finding["pid"]), error.finding["worker"]["id"])
+        del batches  # ends its threads: Python's end, in the midst of torch's pinning, would abort the process, guard or none
 """
 
 

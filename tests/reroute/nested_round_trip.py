@@ -1,4 +1,4 @@
-"""NestedTensors through a rerouted loader: 8 of the 48 combinations for each start method and pin_memory. Run under CUDAGUARD=reroute.
+"""NestedTensors through rerouted loaders: 8 of the 48 combinations for each start method and pin_memory. Run under CUDAGUARD=reroute.
 
     nested_round_trip.py fork pin 1        start method, pin or plain, repetitions, each with new workers
     nested_round_trip.py spawn pin 10 10   and passes over the data with the same (persistent) worker: 100 round trips, but 10 starts of it
@@ -39,22 +39,23 @@ def make(layout, kind, device, seed):
 
 
 class Built(Dataset):
-    def __init__(self, layout, device):
-        self.layout, self.device = layout, device
+    """Samples that the worker makes: of each combination of a layout and a device, one of each kind."""
+
+    PLANS = tuple(itertools.product((torch.strided, torch.jagged), ("cpu", "cuda"), KINDS))
 
     def __len__(self):
-        return len(KINDS)
+        return len(self.PLANS)
 
     def __getitem__(self, i):
-        return make(self.layout, KINDS[i], self.device, i)
+        layout, device, kind = self.PLANS[i]
+        return make(layout, kind, device, i)
 
 
-class Held(Dataset):
-    def __init__(self, layout, device):
-        self.samples = [make(layout, kind, device, i) for i, kind in enumerate(KINDS)]
+class Held(Built):
+    """Samples that are made before the worker is."""
 
-    def __len__(self):
-        return len(self.samples)
+    def __init__(self):
+        self.samples = [Built.__getitem__(self, i) for i in range(len(self))]
 
     def __getitem__(self, i):
         return self.samples[i]
@@ -78,36 +79,36 @@ def first(items):
     return items[0]
 
 
-def run(method, pin, passes, source, layout, device):
+def run(method, pin, passes, source):
+    """Tensors that came as they were: one or two a sample. What did not is printed."""
     options = {"num_workers": 1, "pin_memory": pin, "timeout": 60, "multiprocessing_context": method, "persistent_workers": passes > 1}
-    loader = DataLoader(source(layout, device), batch_size=1, collate_fn=first, **options)
-    return sum(epoch(loader, pin, layout, device) for _ in range(passes))
+    loader = DataLoader(source(), batch_size=1, collate_fn=first, **options)
+    samples = ((plan, i, sample) for _ in range(passes) for i, (plan, sample) in enumerate(zip(Built.PLANS, loader, strict=True)))
+    return sum(arrived(pin, i, sample, *plan) for plan, i, sample in samples)
 
 
-def epoch(loader, pin, layout, device):
-    compared = 0
-    for i, sample in enumerate(loader):
-        want = make(layout, KINDS[i], "cpu", i)
+def arrived(pin, i, sample, layout, device, kind):
+    try:
+        want = make(layout, kind, "cpu", i)
         for got, expected in zip(sample, want, strict=True):
             same(got, expected, device)
-            assert not pin or device == "cuda" or (got._values if layout is torch.jagged else got.detach().values()).is_pinned(), KINDS[i]
-            compared += 1
-        if KINDS[i] == "shared offsets" and layout is torch.jagged:
+            assert not pin or device == "cuda" or (got._values if layout is torch.jagged else got.detach().values()).is_pinned()
+        if kind == "shared offsets" and layout is torch.jagged:
             assert torch.equal((sample[0] + sample[1]).values().cpu(), (want[0] + want[1]).values())  # still of one ragged size
-    assert compared == len(KINDS) + 1
-    return compared
+        return len(want)
+    except Exception as error:
+        print("FAILED", layout, device, kind, f"{type(error).__name__}: {error}"[-3000:], flush=True)
+        return 0
 
 
 def main(method, pin, times, passes=1):
     warm = torch.zeros(1, device="cuda")
     total = 0
-    for _ in range(times):
-        for source, layout, device in itertools.product((Built, Held), (torch.strided, torch.jagged), ("cpu", "cuda")):
-            try:
-                total += run(method, pin, passes, source, layout, device)
-            except BaseException as error:
-                names = (method, "pin" if pin else "plain", source.__name__, layout, device)
-                print("FAILED", *names, f"{type(error).__name__}: {error}"[-3000:], flush=True)
+    for source in (Built, Held) * times:
+        try:
+            total += run(method, pin, passes, source)
+        except Exception as error:
+            print("FAILED", method, "pin" if pin else "plain", source.__name__, f"{type(error).__name__}: {error}"[-3000:], flush=True)
     want = times * passes * 8 * (len(KINDS) + 1)
     print("RESULT ok" if total == want else "RESULT failed", total, "of", want)
     assert warm.device.type == "cuda"

@@ -218,10 +218,28 @@ def _nested_collate(case: Case) -> str:
     )
 
 
+# Who takes the batches out of the loader for the user, by a part of the path of its files.
+MOVES_BATCHES = {
+    f"{os.sep}lightning{os.sep}": "Lightning",
+    f"{os.sep}pytorch_lightning{os.sep}": "Lightning",
+    f"{os.sep}transformers{os.sep}trainer": "The Trainer of transformers",
+    f"{os.sep}accelerate{os.sep}": "Accelerate",
+    f"{os.sep}fastai{os.sep}": "fastai",
+}
+
+
+def mover(fork: Site | None) -> str:
+    """What moves the batches of a loader to the GPU, if the user's own loop does not; else ""."""
+    files = [frame.file for frame in fork.stack] if fork else []
+    return next((name for part, name in MOVES_BATCHES.items() for file in files if part in file), "")
+
+
 def _move_in_parent(case: Case) -> str:
     device = _rewrite.device(case.code)
     if case.fork is None:
         return _lines("Move it in the process that uses it:", f"    x = x.to({device}, non_blocking=True)")
+    if mover(case.fork):
+        return f"{mover(case.fork)} moves each batch to the GPU by itself: nothing else is to be done."
     code = _code(case.fork)
     targets = _rewrite.loop_targets(code)
     if not targets:  # somebody else's loop, or a list(...)
@@ -233,15 +251,14 @@ def _move_in_parent(case: Case) -> str:
 
 
 def _copy_dataset(case: Case) -> str:
+    moved = f"{mover(case.fork)} moves the batches." if mover(case.fork) else "and move each batch after the loader."
+    last = f"{moved} Or use num_workers=0: data that is on the GPU already needs no workers."
     made = case.made
     if not made:
         used = f" what {_where(case.touch)} uses" if case.touch and _theirs(case.touch) and case.slug not in CROSSINGS else " the dataset"
-        return _lines(f"Keep{used} on the CPU, {WITHOUT_WORKERS}")
+        return f"Keep{used} on the CPU, {last}"
     lines = [_provenance.on_cpu(site) or f"# without {_code(site)}" for site in made[:MOST]]
-    return _lines(_paste(f"Keep the dataset on the CPU, {_list(made)}:", "\n".join(lines)), WITHOUT_WORKERS)
-
-
-WITHOUT_WORKERS = "and move each batch after the loader. Or use num_workers=0: data that is on the GPU already needs no workers."
+    return _lines(_paste(f"Keep the dataset on the CPU, {_list(made)}:", "\n".join(lines)), last)
 
 
 def _list(sites: Iterable[Site]) -> str:
@@ -343,7 +360,8 @@ def _spawn_context(case: Case) -> str:
         return _lines("Start the workers without fork:", '    DataLoader(..., multiprocessing_context="spawn")', price)
     if case.maker == "datasets":
         return _lines("Start the workers without fork, before map():", '    import multiprocess; multiprocess.set_start_method("spawn")', price)
-    return _lines(f"Start the child without fork{_there(case.fork)}:", '    multiprocessing.get_context("spawn").Process(...)', price)
+    code = 'Trainer(..., strategy="ddp")' if case.maker == "lightning" else 'multiprocessing.get_context("spawn").Process(...)'
+    return _lines(f"Start the child without fork{_there(case.fork)}:", f"    {code}", price)
 
 
 def _pool_spawn(case: Case) -> str:

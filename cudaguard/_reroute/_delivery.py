@@ -128,7 +128,7 @@ def line(finding: Finding, size: int) -> str:
     if site is None:
         return ""
     batch = f"batches of {human(size)} are moved in the main process" if size else "its result comes back to the CPU by itself"
-    move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size else ""
+    move = ' and `batch.to("cuda", non_blocking=True)` in the loop' if size and not _advice.mover(finding.fork) else ""
     what = f"`{site.code}`" if site.code else "what it puts on the GPU"  # timeit and exec leave no source to read
     return f"cudaguard: rerouted {_text.place(site)}: {what} stays on the CPU in the worker; {batch}. For good: {_fix(finding, site)}{move}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,10 +34,15 @@ class ShadowGenerator(CGenerator):
     def device(self) -> torch.device:  # type: ignore[override]
         return self._device
 
+    _offset = 0
+
     def get_offset(self) -> int:
-        return 0
+        state.policy.raw("torch.Generator.get_offset")
+        return self._offset
 
     def set_offset(self, offset: int) -> ShadowGenerator:
+        state.policy.raw("torch.Generator.set_offset")
+        self._offset = offset
         return self
 
     def __reduce__(self) -> Any:
@@ -44,6 +50,21 @@ class ShadowGenerator(CGenerator):
         return torch.Generator, (self.device,), (seed, None, numbers)
 
 
+def _asking(name: str) -> Any:
+    """A method that asks the driver whether a graph is being captured before it does anything: in a forked child that fails."""
+    real = getattr(CGenerator, name)
+
+    @functools.wraps(real)
+    def method(self: ShadowGenerator, *args: Any) -> Any:
+        state.policy.raw(f"torch.Generator.{name}")
+        return real(self, *args)
+
+    return method
+
+
+for _name in ("get_state", "set_state", "clone_state", "manual_seed", "seed"):
+    if hasattr(CGenerator, _name):  # clone_state came with torch 2.4
+        setattr(ShadowGenerator, _name, _asking(_name))
 ShadowGenerator.__name__ = ShadowGenerator.__qualname__ = "Generator"
 ShadowGenerator.__module__ = "torch._C"
 
@@ -103,11 +124,11 @@ def drawing(place: int, kwargs: dict[str, Any]) -> Iterator[None]:
         return
     own, cpu = default_of(place), torch.default_generator
     kept = cpu.get_state()
-    cpu.set_state(own.get_state())
+    cpu.set_state(CGenerator.get_state(own))
     try:
         yield
     finally:
-        own.set_state(cpu.get_state())
+        CGenerator.set_state(own, cpu.get_state())
         cpu.set_state(kept)
 
 

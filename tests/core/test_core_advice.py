@@ -87,6 +87,15 @@ def test_the_batch_is_moved_in_the_loop_that_there_is(script: Path) -> None:
     assert "where it comes out of train.py:" in elsewhere and "for " not in elsewhere
 
 
+def test_a_library_that_moves_the_batches_is_named(script: Path) -> None:
+    """Lightning's users have no loop to write the move into."""
+    file = os.path.join(os.path.dirname(os.path.dirname(LIBRARY)), "lightning", "pytorch", "loops", "fetchers.py")
+    fork = at(script, "all", Frame(file, 52, "__iter__", 0))
+    assert words(case(script, fork=fork))["move-in-parent"].startswith("Lightning moves each batch to the GPU by itself")
+    assert "Lightning moves the batches." in words(case(script, fork=fork, slug="inherited-tensor", touch=at(script, "held")))["copy-dataset-to-cpu"]
+    assert 'Trainer(..., strategy="ddp")' in words(case(script, fork=fork, maker="lightning"))["spawn-context"]
+
+
 @pytest.mark.parametrize(
     ("mark", "call", "said"),
     [

@@ -9,7 +9,7 @@ from .._journal import Fork
 from .._respond import safe
 from .._verdict import Finding, Touch
 from ..errors import CudaGuardError
-from . import _chain, _inherited, _notice, _words
+from . import _chain, _inherited, _notice, _words, putting
 
 
 def explain(error: BaseException) -> BaseException:
@@ -66,7 +66,7 @@ def _annotate(error: BaseException, blamed: BaseException) -> BaseException | No
 def _finding(error: BaseException) -> Finding:
     fork = _notice.bad()
     assert isinstance(fork, Fork)
-    site = _places.raised_at(error, _notice.journal().cut())
+    site = putting.line(error) or _places.raised_at(error, _notice.journal().cut())
     slug = _words.slug(error) or ""
     if slug == "inherited-tensor" and not _inherited.inherited(error, site):
         slug = "fork-after-init"

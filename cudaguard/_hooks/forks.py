@@ -9,7 +9,7 @@ import threading
 from .. import _driver, _journal, _places, _respond, _trace
 from .._journal import Fork
 from .._respond import safe
-from . import _notice, shown
+from . import _notice, putting, shown
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -84,6 +84,7 @@ def _free_lock() -> None:
 
 
 def _explain_what_is_shown() -> None:
-    """In a child that cannot use CUDA, explain what it shows or sends."""
+    """In a child that cannot use CUDA, explain what it shows or sends. A grandchild has its parent's hooks."""
     if _journal.current.bad_fork() is not None:
         shown.install()
+        putting.install()

@@ -289,3 +289,36 @@ def test_who_made_a_child_is_who_forked_here(program: Program, source: str, need
     assert (finding["slug"], finding["maker"]) == ("fork-after-init", maker)
     advised = [fix["id"] for fix in finding["advice"]]
     assert "late-init" in advised and "server-hook" not in advised
+
+
+PUT = """
+    import multiprocessing
+    import torch
+
+    weights = torch.ones(3).cuda()
+
+    def send(queue):
+        queue.put("first")
+        queue.put(WHAT)  # put here
+        queue.close()
+        queue.join_thread()
+
+    if __name__ == "__main__":
+        queue = multiprocessing.get_context("fork").KIND()
+        child = multiprocessing.get_context("fork").Process(target=send, args=(queue,))
+        child.start()
+        print(queue.get(timeout=30))
+        child.join(30)
+        print(hasattr(type(queue).put, "__wrapped__"))
+"""
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+@pytest.mark.parametrize("what", ["weights", "(1, weights)", "{'w': weights}"])
+def test_an_inherited_tensor_in_a_queue_is_blamed_on_the_line_that_put_it(program: Program, kind: str, what: str) -> None:
+    """It fails in the queue's own thread, on whose stack there is no line of the user's. The parent's queues stay as they are."""
+    done = program(PUT.replace("KIND", kind).replace("WHAT", what)).ok()
+    assert done.out.split() == ["first", "False"]
+    (finding,) = [finding for finding in done.report if finding["slug"] == "inherited-tensor"]
+    assert (finding["touch"]["line"], finding["touch"]["function"]) == (done.line("# put here"), "send")
+    assert f"{done.script.name}:{done.line('# put here')}" in done.err

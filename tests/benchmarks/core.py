@@ -6,6 +6,7 @@ does not count. Simulated devices stand in for CUDA where a row needs them, on b
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -193,6 +194,9 @@ def shown(seconds: float | None) -> str:
 
 def main() -> int:
     """Print the table; the exit code says whether every budget was kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="3 rounds in place of 9")
+    parser.parse_args()
     print(f"{'what':<38} {'without':>10} {'guard':>10} {'ratio':>7}  {'budget':<14} kept")
     kept_all = True
     for row in rows():

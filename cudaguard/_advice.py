@@ -58,7 +58,7 @@ class Case(NamedTuple):
         """The statements that put on the GPU what the child inherited and uses, as far as the source tells."""
         if self.slug in CROSSINGS:
             return []
-        return _provenance.movers(self.touch, self.fork, files=[step.site.file for step in self.steps])
+        return _provenance.of(self.touch, self.fork, self.steps)
 
     @property
     def by_default(self) -> bool:

@@ -172,9 +172,18 @@ def cell(file: str) -> str | None:
 
     IPython is asked only if it is there. Its source stays in linecache under this name, however the cell is edited.
     """
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", _no_shell)()
-    number = getattr(getattr(shell, "compile", None), "_filename_map", {}).get(file)
+    number = _cells().get(file)
     return None if number is None else f"In [{number}]"
+
+
+def cells() -> list[str]:
+    """The files that stand for the cells which were run, the last one first."""
+    return sorted(_cells(), key=_cells().__getitem__, reverse=True)
+
+
+def _cells() -> dict[str, int]:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", _no_shell)()
+    return getattr(getattr(shell, "compile", None), "_filename_map", {})
 
 
 def _no_shell() -> None:

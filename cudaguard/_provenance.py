@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from . import _places, _rewrite, _source
+from ._journal import Step
 from ._places import Site
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -30,6 +31,11 @@ class Value(NamedTuple):
     file: str
     statement: ast.stmt
     scope: Scope
+
+
+def of(touch: Site | None, fork: Site | None, steps: Iterable[Step]) -> list[Site]:
+    """The statements that put on the GPU what is used at a touch, or else by what was forked."""
+    return movers(touch, fork, files=[*(step.site.file for step in steps), *_places.cells()])
 
 
 def movers(*sites: Site | None, files: Iterable[str] = ()) -> list[Site]:
@@ -88,7 +94,8 @@ class _Book:
 
     def movers(self, file: str, line: int) -> list[Value]:
         """What the names on a line lead to."""
-        waiting = [value for value in self.values.get(file, ()) if _covers(value.statement, line)][-1:]
+        around = [value for value in self.values.get(file, ()) if _covers(value.statement, line)]
+        waiting = [value for value in around if value.statement.lineno == around[-1].statement.lineno]  # the innermost; a line may hold two
         seen, found = {id(value.part) for value in waiting}, list[Value]()
         while waiting and len(seen) < MOST:
             given = [v for name in _names(waiting[0].part) for v in self._given(name, waiting[0].scope) if id(v.part) not in seen]

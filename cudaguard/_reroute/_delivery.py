@@ -153,7 +153,7 @@ def _fix(finding: Finding, site: Site) -> str:
 
 def _held(finding: Finding, site: Site) -> str:
     """What to write where data was put on the GPU that the dataset holds."""
-    made = _provenance.movers(site, finding.fork, files=[step.site.file for step in finding.steps])[: _advice.MOST]
+    made = _provenance.of(site, finding.fork, finding.steps)[: _advice.MOST]
     return " and ".join(f"write `{' '.join(kept.split())}` at {_text.place(s)}" for s in made if (kept := _provenance.on_cpu(s))) or KEEP
 
 

@@ -79,8 +79,7 @@ GLOBALS = """
 INLINE = """
     model = Net().cuda()
     loader = DataLoader([x.cuda() for x in rows], sampler=Sampler(torch.arange(3)))  # loader
-    for batch in loader:  # fork
-        model(batch)
+    for batch in loader: model(0)  # fork
 """
 LOOPS = """
     def main():

@@ -58,6 +58,18 @@ def test_a_cell_keeps_its_number_and_source_when_it_is_run_again(run):
     assert "In [3], line 1" in told.error(5)
 
 
+def test_data_that_a_loader_holds_is_found_in_the_cell_that_made_it(run):
+    """Each cell is a file of its own: the name is looked for in all of them, and the last cell that binds it counts."""
+    cells = run(
+        "%load_ext cudaguard\nimport torch\nfrom torch.utils.data import DataLoader, TensorDataset\ntorch.ones(1).cuda()",
+        "x = torch.zeros(8).cuda()",
+        "x = torch.ones(8).cuda()",
+        "loader = DataLoader(TensorDataset(x), batch_size=4, num_workers=1)",
+        "for batch in loader: pass",
+    )
+    assert "Keep the dataset on the CPU, In [3], line 1:\n           x = torch.ones(8)\n" in cells.error(4)
+
+
 def test_the_report_is_html_in_a_notebook_and_plain_elsewhere(run):
     told = run("import cudaguard\ncudaguard.report()", DATA, "torch.ones(1).cuda()", LOOP, "cudaguard.report()", "print(cudaguard.report())")
     assert "no findings" in told.html(0)

@@ -93,10 +93,13 @@ class _Book:
                 self.calls[_rewrite.last_name(call.func)].append(value._replace(part=call))
 
     def movers(self, file: str, line: int) -> list[Value]:
-        """What the names on a line lead to."""
+        """What the names on a line lead to: of a loop on one line, those of its head first, since nobody says which part was running."""
         around = [value for value in self.values.get(file, ()) if _covers(value.statement, line)]
-        waiting = [value for value in around if value.statement.lineno == around[-1].statement.lineno]  # the innermost; a line may hold two
-        seen, found = {id(value.part) for value in waiting}, list[Value]()
+        innermost = (value for value in around if value.statement.lineno == around[-1].statement.lineno)
+        return next(filter(None, map(self._followed, innermost)), [])
+
+    def _followed(self, start: Value) -> list[Value]:
+        waiting, seen, found = [start], {id(start.part)}, list[Value]()
         while waiting and len(seen) < MOST:
             given = [v for name in _names(waiting[0].part) for v in self._given(name, waiting[0].scope) if id(v.part) not in seen]
             waiting = waiting[1:] + [value for value in given if not _moves(value)]

@@ -35,7 +35,7 @@ class Value(NamedTuple):
 
 def of(touch: Site | None, fork: Site | None, steps: Iterable[Step]) -> list[Site]:
     """The statements that put on the GPU what is used at a touch, or else by what was forked."""
-    return movers(touch, fork, files=[*(step.site.file for step in steps), *_places.cells()])
+    return movers(touch, fork, files=[*(step.site.file for step in steps if not _places.library(step.site)), *_places.cells()])
 
 
 def movers(*sites: Site | None, files: Iterable[str] = ()) -> list[Site]:
@@ -180,10 +180,12 @@ def _registered(method: ast.Attribute, given: list[ast.expr]) -> ast.expr | None
 
 
 def _names(part: ast.AST) -> Iterator[str]:
-    """The names that an expression reads."""
-    for node in ast.walk(part):
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-            yield from _texts(node)
+    """The names that an expression reads, but those of its own: of a comprehension, of a lambda."""
+    nodes = list(ast.walk(part))
+    own = {text for node in nodes if isinstance(node, ast.comprehension) for text in _texts(node.target)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    read = (node for node in nodes if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load))
+    yield from (text for node in read for text in _texts(node) if text not in own)
 
 
 def _texts(node: ast.expr) -> Iterator[str]:

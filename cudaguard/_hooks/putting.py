@@ -45,6 +45,7 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
     return put
 
 
+@safe(False)
 def _on_cuda(obj: Any) -> bool:
     """A cheap look, since it is on the way of every put: a tensor, or the tensors of a flat container."""
     parts = list(obj.values()) if isinstance(obj, dict) else obj if isinstance(obj, (list, tuple)) else (obj,)

@@ -127,6 +127,7 @@ def test_data_that_is_moved_where_the_loader_is_made_is_found_there(tmp_path: Pa
         "def f():\n    return f() or f  # touch\n",
         "class A:\n    def __init__(self, *, k):\n        self.k = k\n    def g(self):\n        return self.k + self.nothing  # touch\nA()\nA(k=A)\n",
         "for x in (  # touch\n",
+        "x = y.cuda()\n[x for x in rows] + list(map(lambda y, x=1: x, rows))  # touch\n",
         "lambda x: x  # touch\n",
     ],
 )

@@ -61,6 +61,11 @@ class Case(NamedTuple):
         return _provenance.of(self.touch, self.fork, self.steps)
 
     @property
+    def used(self) -> list[Site]:
+        """The same for what the line of the touch uses, where that makes something on the GPU besides."""
+        return [site for site in _provenance.of(self.touch, self.fork, self.steps, forked=False) if self.touch and site.line != self.touch.line]
+
+    @property
     def by_default(self) -> bool:
         """Whether the default device is to blame: the statement of the touch does not say itself that something goes to the GPU."""
         return self.default_device and _rewrite.without_cuda(self.code, self.call) == self.code
@@ -196,12 +201,20 @@ def _cpu_worker(case: Case) -> str:
     kept = _rewrite.without_cuda(case.code, case.call)
     inner = _library_line(case.touch)
     if inner and (kept == case.code or _places.library(case.touch or inner)):
-        return f"{_where(inner)}, in a library, goes to the GPU. Look for its device option, or do that part after the loader."
+        return _of_a_library(_where(inner), case.made)
     if kept == case.code:
         return f"Let the worker stay on the CPU: take what {_where(case.touch)} needs from the GPU out of the dataset."
     if _rewrite.does_nothing(kept):
         return f"Stay on the CPU in the worker: delete {_where(case.touch)}."
-    return _paste(f"Build it on the CPU in the worker, {_where(case.touch)}:", kept)
+    built = _paste(f"Build it on the CPU in the worker, {_where(case.touch)}:", kept)
+    return _lines(built, _paste(f"and what it uses, {_list(used)}:", _on_cpu(used))) if (used := case.used) else built
+
+
+def _of_a_library(where: str, made: list[Site]) -> str:
+    head = f"{where}, in a library, goes to the GPU."
+    if not made:
+        return f"{head} Look for its device option, or do that part after the loader."
+    return _paste(f"{head} If {_list(made)} tells it to, leave that out there:", _on_cpu(made))
 
 
 def _set_default_device(case: Case) -> str:
@@ -257,8 +270,11 @@ def _copy_dataset(case: Case) -> str:
     if not made:
         used = f" what {_where(case.touch)} uses" if case.touch and _theirs(case.touch) and case.slug not in CROSSINGS else " the dataset"
         return f"Keep{used} on the CPU, {last}"
-    lines = [_provenance.on_cpu(site) or f"# without {_code(site)}" for site in made[:MOST]]
-    return _lines(_paste(f"Keep the dataset on the CPU, {_list(made)}:", "\n".join(lines)), last)
+    return _lines(_paste(f"Keep the dataset on the CPU, {_list(made)}:", _on_cpu(made)), last)
+
+
+def _on_cpu(made: list[Site]) -> str:
+    return "\n".join(_provenance.on_cpu(site) or f"# without {_code(site)}" for site in made[:MOST])
 
 
 def _list(sites: Iterable[Site]) -> str:

@@ -7,6 +7,7 @@ Where CUDA was started is another question: `torch.zeros(1, device="cuda")` at t
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -33,20 +34,16 @@ class Value(NamedTuple):
     scope: Scope
 
 
-def of(touch: Site | None, fork: Site | None, steps: Iterable[Step]) -> list[Site]:
-    """The statements that put on the GPU what is used at a touch, or else by what was forked."""
-    return movers(touch, fork, files=[*(step.site.file for step in steps if not _places.library(step.site)), *_places.cells()])
+def of(touch: Site | None, fork: Site | None, steps: Iterable[Step] = (), forked: bool = True) -> list[Site]:
+    """The statements that put on the GPU what is used at a touch, or else (unless not `forked`) by what was forked; in the order of the source.
 
-
-def movers(*sites: Site | None, files: Iterable[str] = ()) -> list[Site]:
-    """The statements that put on the GPU what is used at a place, in their order: at the first of the places that leads to any.
-
-    `files` are further files of the program, where names may get their values that are used at the places.
+    The steps that started CUDA tell where else the program is written: a name may be imported, or of another cell.
     """
-    frames = [site for site in sites if site and not _places.library(site)]
-    book = _Book(dict.fromkeys([*(site.file for site in frames), *files]))
-    found = next(filter(None, (book.movers(site.file, site.line) for site in frames)), [])
-    return sorted({_site(value) for value in found}, key=lambda site: (site.file, site.line))
+    places = [site for site in (touch, fork if forked else None) if site and not _places.library(site)]
+    files = [site.file for site in (*places, *(step.site for step in steps)) if not _places.library(site)]
+    book = _book(tuple(dict.fromkeys([*files, *_places.cells()])))
+    forks = {(frame.file, frame.function) for frame in fork.stack} if fork else set()
+    return next(filter(None, (book.movers(site, whole=site is touch and (site.file, site.function) not in forks) for site in places)), [])
 
 
 def on_cpu(site: Site) -> str:
@@ -55,9 +52,9 @@ def on_cpu(site: Site) -> str:
     return "" if _rewrite.does_nothing(kept) else kept
 
 
-def _site(value: Value) -> Site:
-    function = next((node.name for node in reversed(value.scope) if isinstance(node, FUNCTIONS)), "<module>")
-    return Site(value.file, value.statement.lineno, function, cell=_places.cell(value.file))
+@functools.lru_cache(1)  # the fixes of a finding ask more than once, and most findings are about the same files
+def _book(files: tuple[str, ...]) -> _Book:
+    return _Book(files)
 
 
 class _Book:
@@ -92,11 +89,20 @@ class _Book:
             if isinstance(call, ast.Call):
                 self.calls[_rewrite.last_name(call.func)].append(value._replace(part=call))
 
-    def movers(self, file: str, line: int) -> list[Value]:
-        """What the names on a line lead to: of a loop on one line, those of its head first, since nobody says which part was running."""
-        around = [value for value in self.values.get(file, ()) if _covers(value.statement, line)]
-        innermost = (value for value in around if value.statement.lineno == around[-1].statement.lineno)
-        return next(filter(None, map(self._followed, innermost)), [])
+    def movers(self, site: Site, whole: bool) -> list[Site]:
+        """What the names on a line lead to, if to anything; `whole` takes all the names of its function then, which will be used next.
+
+        Of a loop on one line the head comes first, since nobody says which part was running.
+        """
+        values = self.values[site.file]
+        around = [value for value in values if _covers(value.statement, site.line)]
+        for start in (value for value in around if value.statement.lineno == around[-1].statement.lineno):
+            found = self._followed(start)
+            if found and whole and isinstance(start.scope[-1], FUNCTIONS):
+                found += [mover for value in values if value.scope == start.scope for mover in self._followed(value)]
+            if found:
+                return sorted({_site(value) for value in found}, key=lambda site: (site.file, site.line))
+        return []
 
     def _followed(self, start: Value) -> list[Value]:
         waiting, seen, found = [start], {id(start.part)}, list[Value]()
@@ -124,6 +130,11 @@ class _Book:
         place = _parameters(function).index(name) - method
         found = ((call, _argument(call.part, name, place)) for call in self.calls[called])
         return [call._replace(part=part) for call, part in found if part]
+
+
+def _site(value: Value) -> Site:
+    function = next((node.name for node in reversed(value.scope) if isinstance(node, FUNCTIONS)), "<module>")
+    return Site(value.file, value.statement.lineno, function, cell=_places.cell(value.file))
 
 
 def _statements(node: ast.AST, scope: Scope) -> Iterator[tuple[ast.stmt, Scope]]:

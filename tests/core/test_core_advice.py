@@ -149,6 +149,21 @@ def test_ragged_samples_are_collated_by_a_function_that_is_there(script: Path) -
     assert "nested-collate" not in words(case(script))
 
 
+def test_what_is_on_the_gpu_already_is_to_stay_on_the_cpu_as_well(script: Path) -> None:
+    """Or the script would fail at the same line once more, of the inherited module."""
+    script.write_text("called()  # called\nencoder = Net().cuda()\nfork()  # fork\ndef collate(rows):\n    return encoder(rows.cuda())  # touch\n")
+    fixes = words(case(script, call="torch.Tensor.cuda"))["cpu-worker"]
+    assert fixes.endswith("train.py:5:\n    return encoder(rows)\nand what it uses, train.py:2:\n    encoder = Net()")
+
+
+def test_a_library_that_was_told_to_use_the_gpu_is_told_otherwise(script: Path) -> None:
+    """The line in the library is nobody's to change."""
+    script.write_text('rows = load().with_format("torch", device="cuda")\nfor row in rows:  # fork\n    pass\ncalled()  # called\npass  # touch\n')
+    touch = Site(LIBRARY, 9, "warp", (Frame(LIBRARY, 9, "warp", 0),))
+    fixes = words(case(script, touch=touch, call="torch.tensor"))["cpu-worker"]
+    assert "If train.py:1 tells it to, leave that out there:" in fixes and fixes.endswith('    rows = load().with_format("torch")')
+
+
 def test_nobody_is_told_to_write_a_name_to_itself(script: Path) -> None:
     """`table = table` is no fix."""
     assert "delete train.py:" in words(case(script, touch=at(script, "table"), call="torch.Tensor.cuda"))["cpu-worker"]

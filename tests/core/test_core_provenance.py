@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cudaguard import _provenance
-from cudaguard._places import Site
+from cudaguard._journal import INITIALISED, Step
+from cudaguard._places import Frame, Site
 from guarded import Program
 
 
@@ -20,7 +21,7 @@ def made(folder: Path, program: str) -> list[tuple[str, str]]:
     rows = script.read_text().splitlines()
     marks = {text.rpartition("# ")[2]: number for number, text in enumerate(rows, 1) if "# " in text}
     places = [Site(str(script), marks[mark], "f") if mark in marks else None for mark in ("touch", "fork")]
-    return [(rows[site.line - 1].rpartition("# ")[2], _provenance.on_cpu(site)) for site in _provenance.movers(*places)]
+    return [(rows[site.line - 1].rpartition("# ")[2], _provenance.on_cpu(site)) for site in _provenance.of(*places)]
 
 
 ATTRIBUTES = """
@@ -113,6 +114,26 @@ def test_names_lead_to_the_line_that_made_the_data(program: str, expected: list[
     assert sorted(made(tmp_path, program)) == expected
 
 
+NEXT = """
+    class Rows:
+        def __init__(self, rows):
+            self.rows = rows.cuda()  # rows
+            self.labels = labels().cuda()  # labels
+            self.unused = torch.ones(1).cuda()
+        def __getitem__(self, i):
+            row = self.rows[i]  # touch
+            return row, self.labels[i]
+"""
+
+
+def test_what_the_function_uses_next_is_found_too(tmp_path: Path) -> None:
+    """Or the next line would be the next error. Not where the function itself forks: it may do much else."""
+    assert [mark for mark, _ in made(tmp_path, NEXT)] == ["rows", "labels"]
+    file = str(tmp_path / "train.py")
+    fork = Site(file, 9, "__getitem__", (Frame(file, 9, "__getitem__", 0),))
+    assert [site.line for site in _provenance.of(Site(file, 8, "__getitem__"), fork)] == [4]
+
+
 def test_data_that_is_moved_where_the_loader_is_made_is_found_there(tmp_path: Path) -> None:
     """The statement that makes the loader is the one to change."""
     assert made(tmp_path, INLINE) == [("loader", "loader = DataLoader([x for x in rows], sampler=Sampler(torch.arange(3)))")]
@@ -140,7 +161,8 @@ def test_a_name_is_looked_for_in_the_files_of_the_other_places(tmp_path: Path) -
     """An imported name, and one of another cell of a notebook."""
     (tmp_path / "data.py").write_text("table = torch.ones(3).cuda()\n")
     (tmp_path / "train.py").write_text("from data import table\ntable[0]\n")
-    (found,) = _provenance.movers(Site(str(tmp_path / "train.py"), 2, "f"), files=[str(tmp_path / "data.py")])
+    step = Step(1, INITIALISED, "torch.Tensor.cuda", Site(str(tmp_path / "data.py"), 1, "<module>"), None, 0.0)
+    (found,) = _provenance.of(Site(str(tmp_path / "train.py"), 2, "f"), None, [step])
     assert (Path(found.file).name, found.line, found.function) == ("data.py", 1, "<module>")
 
 

@@ -241,6 +241,9 @@ MOVES_BATCHES = {
 }
 
 
+NO_TENSOR = "  # if it is a tensor"  # what a loop binds besides the data may be a name, a list of texts
+
+
 def mover(fork: Site | None) -> str:
     """What moves the batches of a loader to the GPU, if the user's own loop does not; else ""."""
     files = [frame.file for frame in fork.stack] if fork else []
@@ -258,8 +261,8 @@ def _move_in_parent(case: Case) -> str:
     if not targets:  # somebody else's loop, or a list(...)
         place = f"Move each batch in the main process, where it comes out of {_where(case.fork)}:"
         return _lines(place, f"    batch = batch.to({device}, non_blocking=True)")
-    inner = "  # or each tensor in it" if len(targets) == 1 else ""
-    moves = "".join(f"\n    {name} = {name}.to({device}, non_blocking=True){inner}" for name in targets)
+    remark = "  # or each tensor in it" if len(targets) == 1 else ""
+    moves = "".join(f"\n    {name} = {name}.to({device}, non_blocking=True){remark if n == 0 else NO_TENSOR}" for n, name in enumerate(targets))
     return _paste(f"Move each batch in the main process, {_where(case.fork)}:", code + moves)
 
 

@@ -67,8 +67,7 @@ def _module(frame: Frame) -> str:
 
 
 def _from_source(site: Site) -> str:
-    text = _text(site.file, site.span) if site.span and kind(site.file) == USER else site.code
-    dotted = _dotted(text)
+    dotted = _dotted(_text(site.file, site.span)) if site.span and kind(site.file) == USER else _likely(site.code)
     if not dotted:
         return ""
     root, _, last = dotted.rpartition(".")
@@ -100,6 +99,13 @@ def _text(file: str, span: Span) -> str:
     lines[-1] = lines[-1].encode()[: span.end_column].decode(errors="ignore")
     lines[0] = lines[0].encode()[span.column :].decode(errors="ignore")
     return "".join(lines)
+
+
+def _likely(line: str) -> str:
+    """Of the calls on a line, the outermost of torch or of a tensor: which of them runs is what Python 3.10 does not record."""
+    called = [_names(node.func) for node in ast.walk(_source.tree(line) or ast.Module([], [])) if isinstance(node, ast.Call)]
+    torchs = [name for name in called if name.startswith("torch.") or ("." in name and name.rpartition(".")[2] in TENSOR_METHODS)]
+    return torchs[0] if torchs else _dotted(line)
 
 
 def _dotted(text: str) -> str:

@@ -148,6 +148,24 @@ def test_what_a_c_call_is_called_is_read_from_its_source(code: str, name: str, t
     assert _calls.name(Site(str(file), 1, "f", frames(str(file)), span)) == name
 
 
+WHOLE_LINES = [
+    ("return torch.tensor([float(i)]).cuda()  # touch", "torch.Tensor.cuda"),
+    ("attempt(lambda: torch.zeros(1, device='cuda'))", "torch.zeros"),
+    ("print(model(x.to(device)))", "torch.Tensor.to"),
+    ("with torch.cuda.device(0):", "torch.cuda.device"),
+    ("net = cupy.zeros(3)", "cupy.zeros"),
+    ("total = to(3)", "to"),
+]
+
+
+@pytest.mark.parametrize(("code", "name"), WHOLE_LINES)
+def test_of_the_calls_on_a_line_torchs_is_named_where_python_does_not_tell(code: str, name: str, tmp_path: Path) -> None:
+    """Python 3.10 does not record where in a line it is."""
+    file = tmp_path / "line.py"
+    file.write_text(code + "\n")
+    assert _calls.name(Site(str(file), 1, "f", frames(str(file)))) == name
+
+
 @pytest.mark.parametrize(
     ("file", "function", "name"),
     [

@@ -61,11 +61,16 @@ def _opened(device: int, handle: Handle, size: int, *counters: Any) -> Any:
     arrive(device)
     fd = _detach(handle)
     try:
-        storage = tag(Untyped._new_shared_fd_cpu(fd, handle.size), device)
+        storage = tag(_kept(Untyped._new_shared_fd_cpu(fd, handle.size)), device)
     finally:
         os.close(fd)
     storage._received = True
     return storage
+
+
+def _kept(storage: Any) -> Any:
+    """The Python object that torch keeps for this memory. In 2.2 it is another than the one a storage from elsewhere first has."""
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).untyped_storage()
 
 
 def _detach(handle: Handle) -> int:

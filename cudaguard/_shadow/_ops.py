@@ -6,6 +6,9 @@ formula in force, which calling the kernel directly would skip. A compiled kerne
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ from cudaguard._shadow._state import state
 _ops: Any = torch._ops
 _library: Any = torch.library
 _has = torch._C._dispatch_has_kernel_for_dispatch_key
+_copied: set[str] = set()  # the operators whose kernels are handed copies of their arguments, as torch 2.2 does: those are no shadows
 _libraries: dict[str, Any] = {}  # a Library takes its kernels with it when it is collected
 _INSTEAD = "it runs on a real GPU only; give the operator a CPU kernel, or leave this part out"
 
@@ -68,18 +72,29 @@ def _in_python(name: str) -> bool:
     return any(f"{space}/{spelled}/CUDA" in known for spelled in (rest, rest.removesuffix(".default"), f"{rest}.default"))
 
 
+def _cuda_kernel(overload: Any) -> Callable[..., Any]:
+    key = torch._C.DispatchKey.CUDA
+    if hasattr(overload, "redispatch"):
+        return functools.partial(overload.redispatch, torch._C.DispatchKeySet(key))
+    return functools.partial(overload._op_dk, key)  # torch 2.2
+
+
 def _serve(name: str) -> None:
     space, _, rest = name.partition("::")
     packet = getattr(getattr(torch.ops, space), rest.partition(".")[0])
     overload = getattr(packet, rest.partition(".")[2] or "default")
-    key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    run = _cuda_kernel(overload)
+    calls = itertools.count()
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(leaf, Shadow) for leaf in leaves((args, kwargs))):
+        shadows = any(isinstance(leaf, Shadow) for leaf in leaves((args, kwargs)))
+        if not next(calls) and not shadows:  # the first call is the second attempt of one that had a shadow
+            _copied.add(name)
+        if not shadows and name not in _copied:
             raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CPU' backend.")
         if not state.policy.kernel(name):
             raise NotImplementedError(f"'{name}' has only a CUDA kernel.")
-        return overload.redispatch(key, *args, **kwargs)
+        return run(*args, **kwargs)
 
     library = _libraries.setdefault(space, _library.Library(space, "IMPL"))
     library.impl(rest, kernel, "CPU")

@@ -20,6 +20,8 @@ import subprocess
 import sys
 from typing import Any
 
+import torch
+
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 TOLERANCE = 2e-3  # GPUs compute float32 products in another order, and float16 ones roughly
@@ -39,6 +41,9 @@ KNOWN: dict[tuple[str, str], str] = {
 LATER: dict[tuple[str, str], tuple[tuple[int, int], str]] = {
     ("poison", "torch.get_device_module()"): ((2, 14), "it asks for the accelerator as current_accelerator does, and wakes no driver"),
 }
+
+
+DRIVER_ERROR = getattr(torch, "AcceleratorError", RuntimeError).__name__  # the class is there since 2.8
 
 
 def main() -> int:
@@ -109,9 +114,23 @@ def compare(here: dict[str, Any], there: dict[str, Any]) -> int:
     return 1 if bad else 0
 
 
-def changed(program: str, name: str, torch: str) -> bool:
+def changed(program: str, name: str, installed: str) -> bool:
     since, _ = LATER.get((program, name), (None, ""))
-    return since is not None and tuple(int(part) for part in torch.split(".")[:2]) >= since
+    return since is not None and tuple(int(part) for part in installed.split(".")[:2]) >= since
+
+
+def too_old(line: str, said: str) -> bool:
+    """Whether a line failed because it uses what this torch does not have: by the message, or where there is none by its own name."""
+    missed = re.match(r"!! AttributeError: (?:module )?'(torch[\w.]*)'(?: object)? has no attribute '(\w+)'", said)
+    return lacking(".".join(missed.groups())) if missed else said.startswith("!! AttributeError |") and lacking(line)
+
+
+def lacking(text: str) -> bool:
+    """Whether what the text names first, as `torch.accelerator.is_available()`, is not in this torch."""
+    found: Any = torch
+    for name in re.findall(r"torch\.([\w.]+)", text)[0].split("."):
+        found = getattr(found, name, None)
+    return found is None
 
 
 def alike(mine: str, theirs: str) -> bool:

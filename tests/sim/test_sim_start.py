@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from conformance import lacking
 
 from cudaguard import _simulate
 
@@ -85,11 +86,14 @@ def test_an_operator_with_only_a_cuda_kernel_runs(python):
         "except NotImplementedError: print('refused')"
     )
     run = python(code, CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
-    assert run.stdout.splitlines() == ["tensor([2.], device='cuda:0')", "refused"], run.stderr
+    refused = ["refused"] if hasattr(torch._ops.OpOverload, "redispatch") else []  # torch 2.2 hands kernels copies, so nobody can tell
+    assert run.stdout.splitlines() == ["tensor([2.], device='cuda:0')", *refused], run.stderr
 
 
 @pytest.mark.parametrize("what", ["torch.cuda.CUDAGraph()", "torch.cuda._compile_kernel('', 'f')", "torch.distributed.init_process_group('nccl')"])
 def test_what_cannot_be_pretended_says_so(what, python):
+    if lacking(what):
+        pytest.skip("this torch has no such call")
     run = python(f"import torch; {what}", CUDAGUARD="off", CUDAGUARD_SIMULATE="1")
     assert "RuntimeError" in run.stderr
     assert "not simulated" in run.stderr

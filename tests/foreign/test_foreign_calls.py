@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,7 @@ SAID = {
 }
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes")
 def test_what_libraries_say_in_a_bad_child_is_annotated_and_the_note_survives_the_pool(program: Program) -> None:
     """Each library's own exception comes back from a pool and from an executor, with the note, also if it pickles without its dict."""
     source = f"""

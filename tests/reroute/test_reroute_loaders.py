@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import pytest
 from rerouted import Ran
+from torch.utils.data import DataLoader
 
 ROWS = """
     import os, sys, time
@@ -79,6 +81,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_loaders(reroute: Callable[..., Ran], form: str) -> None:
+    if "in_order" in FORMS[form] and "in_order" not in inspect.signature(DataLoader).parameters:
+        pytest.skip("this torch's loaders have no in_order")
     ran = reroute(ROWS + FORMS[form] + "\n        print('RESULT ok')\n").ok()
     assert "RESULT ok" in ran.out
     assert "rerouted" in ran.slugs()

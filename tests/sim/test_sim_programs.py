@@ -4,6 +4,8 @@ import json
 
 import conformance
 import pytest
+import torch
+from conformance import too_old
 
 # Programs whose every line is a value: an exception there is a fault of ours.
 CALM = ["factories", "generators", "modules"]
@@ -22,7 +24,7 @@ def test_a_program_runs_to_its_end(name, printed):
     lines = printed(name)
     assert lines.get("ended") is None
     assert lines
-    faults = {line: value for line, value in lines.items() if value.startswith(tuple(f"!! {kind}" for kind in OURS))}
+    faults = {line: value for line, value in lines.items() if value.startswith(tuple(f"!! {kind}" for kind in OURS)) and not too_old(line, value)}
     assert {(name, line) for line in faults} <= EXPECTED_OURS, faults
 
 
@@ -41,6 +43,9 @@ def test_the_comparison_sees_a_difference(capsys):
         assert conformance.compare(found("cuda:0 [1.0, 2.0]"), found(other)) == 1
 
 
+@pytest.mark.skipif(
+    not hasattr(torch, "AcceleratorError"), reason="torch before 2.8 lacks some of it, and says some in other words than the recorded one"
+)
 @pytest.mark.parametrize("recorded", sorted(conformance.HERE.glob("*.json")), ids=lambda path: path.stem)
 def test_the_simulated_device_prints_what_a_gpu_printed(recorded, printed):
     there = json.loads(recorded.read_text())

@@ -4,8 +4,13 @@ import torch
 from _show import show
 
 
+def _accelerator():
+    a = torch.accelerator
+    return [a.is_available(), a.device_count() > 0, a.current_accelerator(), a.current_device_index(), a.set_device_index(0)]
+
+
 def _indexed():
-    with a.device_index(0):
+    with torch.accelerator.device_index(0):
         return torch.ones(1, device="cuda").device
 
 
@@ -46,9 +51,8 @@ show("fraction", lambda: torch.cuda.set_per_process_memory_fraction(0.5))
 show("arch list", lambda: len(torch.cuda.get_arch_list()) > 0)
 show("bf16", lambda: [torch.cuda.is_bf16_supported(), torch.cuda.is_tf32_supported()])
 show("module", lambda: [torch.get_device_module().__name__, torch.get_device_module("cuda").__name__, torch.get_device_module("cpu").__name__])
-a = torch.accelerator
-show("accelerator", lambda: [a.is_available(), a.device_count() > 0, a.current_accelerator(), a.current_device_index(), a.set_device_index(0)])
-show("accelerator stream", lambda: [a.synchronize(), a.current_stream().device])
+show("accelerator", _accelerator)
+show("accelerator stream", lambda: [torch.accelerator.synchronize(), torch.accelerator.current_stream().device])
 show("accelerator index", lambda: _indexed())
 show("synchronize", lambda: [torch.cuda.synchronize(), torch.cuda.synchronize(0), torch.cuda.ipc_collect()])
 

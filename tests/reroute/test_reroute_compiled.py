@@ -200,7 +200,7 @@ def test_a_script_module_is_loaded_to_the_cpu_in_the_worker(reroute: Callable[..
         assert on_gpu.is_cuda and not on_cpu.is_cuda and torch.equal(on_gpu.cpu(), on_cpu)
     """
     ).ok()
-    (line,) = [line for line in ran.err.splitlines() if "torch.jit.load" in line]
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("cudaguard: rerouted") and "torch.jit.load" in line]  # torch 2.14 warns of it
     assert 'write `net = torch.jit.load("net.pt", map_location="cpu")` there' in line
 
 

@@ -127,8 +127,9 @@ def too_old(line: str, said: str) -> bool:
 
 def lacking(text: str) -> bool:
     """Whether what the text names first, as `torch.accelerator.is_available()`, is not in this torch."""
+    named = re.search(r"torch\.([\w.]+)", text)
     found: Any = torch
-    for name in re.findall(r"torch\.([\w.]+)", text)[0].split("."):
+    for name in named.group(1).split(".") if named else ():
         found = getattr(found, name, None)
     return found is None
 

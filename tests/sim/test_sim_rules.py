@@ -1,7 +1,8 @@
 """The rules of the simulated driver against what was measured on an H200 (PyTorch 2.11): who initialises, and what children get."""
 
 import pytest
-from conformance import DRIVER_ERROR, lacking
+import torch
+from conformance import DRIVER_ERROR, changed, lacking
 
 CLEAR = "!! RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
 RAW = f"!! {DRIVER_ERROR}: CUDA error: initialization error"
@@ -43,7 +44,7 @@ MEASURED = {
 def test_a_call_in_the_parent_does_what_it_does_on_a_gpu(door, printed):
     if lacking(door):
         pytest.skip("this torch has no such call")
-    initialised, bad, end = MEASURED[door]
+    initialised, bad, end = MEASURED[door] if not changed("poison", door, torch.__version__) else (False, False, "fine")
     assert printed("poison")[door] == f"passed | {initialised} | {bad} False {end}"
 
 

@@ -17,6 +17,7 @@ ROWS = (
     {"errors", "_config", "_places", "_driver", "_pages", "_source"},
     {"_makers", "_calls", "_culprit", "_rewrite"},
     {"_journal"},
+    {"_provenance"},
     {"_advice"},
     {"_verdict"},
     {"_text", "_trace"},
@@ -29,6 +30,7 @@ ROWS = (
 PURE = {
     "_advice": {"__future__", "os", "re", "collections.abc", "typing"},
     "_makers": {"__future__"},
+    "_provenance": {"__future__", "ast", "collections", "collections.abc", "functools", "typing"},
     "_rewrite": {"__future__", "ast", "collections.abc", "typing"},
     "_verdict": {"__future__", "typing"},
 }

@@ -52,7 +52,7 @@ def test_every_failing_case_has_its_edits() -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Outcome]]]:
-    """Both runs of every case that was asked for, two cases at a time."""
+    """The fixed script of every case that was asked for, two at a time."""
     # A short folder name: it holds the sockets that tensors travel by, whose paths may have 107 characters.
     names = [item.callspec.params["name"] for item in request.session.items if getattr(item, "callspec", None) and item.path == request.path]
     with ThreadPoolExecutor(2) as pool:
@@ -60,20 +60,17 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 class Outcome(NamedTuple):
-    """What a case said before its fix, and what it did with it."""
+    """What a case did with its fix."""
 
-    advised: list[str]
     fixed: subprocess.CompletedProcess[str]
     still: list[str]
 
 
 def outcome(name: str, folder: Path) -> Outcome:
-    """Run a case as it is, then with the first fix pasted in."""
-    run(CASES / f"{name}.py", folder / "before.jsonl")
+    """Run a case with the first fix pasted in."""
     script = folder / f"{name}.py"
     script.write_text(edited(name))
-    fixed = run(script, folder / "after.jsonl")
-    return Outcome(advice(folder / "before.jsonl"), fixed, advice(folder / "after.jsonl"))
+    return Outcome(run(script, folder / "after.jsonl"), advice(folder / "after.jsonl"))
 
 
 def edited(name: str) -> str:
@@ -88,10 +85,9 @@ def edited(name: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(EDITS))
 def test_the_first_fix_pasted_in_makes_the_script_pass(name: str, outcomes: dict[str, Future[Outcome]]) -> None:
-    """The advice that the edits follow is the first one given, and with it the script prints RESULT ok in silence."""
+    """With it the script prints RESULT ok in silence. That it is the first one given is seen where each case is checked: .ci/check.py."""
     pytest.importorskip(NEEDS.get(name[:4], "torch"))
     seen = outcomes[name].result()
-    assert (seen.advised or [""])[0] == EDITS[name][0]
     assert "RESULT ok" in seen.fixed.stdout, seen.fixed.stdout[-500:] + seen.fixed.stderr[-1500:]
     assert seen.fixed.returncode == 0
     assert seen.still == []

@@ -22,7 +22,7 @@ Node = ast.Module | ast.ClassDef | Function
 Scope = tuple[Node, ...]  # the module, then what stands around a statement, outermost first
 SELF = ("self", "cls")
 HEADS = ("iter", "test", "items")  # what a statement that holds others evaluates itself
-MOST = 500  # values that are looked at
+MOST = 100  # values that are looked at: what a line uses is seldom more than a few names away
 
 
 class Value(NamedTuple):
@@ -108,8 +108,9 @@ class _Book:
         waiting, seen, found = [start], {id(start.part)}, list[Value]()
         while waiting and len(seen) < MOST:
             given = [v for name in _names(waiting[0].part) for v in self._given(name, waiting[0].scope) if id(v.part) not in seen]
-            waiting = waiting[1:] + [value for value in given if not _moves(value)]
-            found += [value for value in given if _moves(value)]
+            moving = [value for value in given if _moves(value)]
+            waiting = waiting[1:] + [value for value in given if value not in moving]
+            found += moving
             seen.update(id(value.part) for value in given)
         return found
 
@@ -224,6 +225,14 @@ def _argument(call: ast.AST, name: str, place: int) -> ast.expr | None:
 
 
 def _moves(value: Value) -> bool:
-    """Whether a value is moved to the GPU, or made there."""
+    """Whether a value is moved to the GPU, or made there. Most have nothing in them that could, and that is seen at once."""
+    if not any(map(_may_move, ast.walk(value.part))):
+        return False
     code = ast.unparse(value.part)
     return _rewrite.without_cuda(code, _rewrite.MOVERS[0]) != code
+
+
+def _may_move(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("cuda", "to") or node.attr.endswith("Tensor")
+    return isinstance(node, ast.keyword) and node.arg == "device"

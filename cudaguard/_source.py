@@ -38,14 +38,19 @@ def _whole(text: str) -> ast.Module | None:
     return tree(text)
 
 
+@functools.lru_cache(2)
+def _statements(text: str) -> list[ast.stmt]:
+    whole = _whole(text)
+    return [node for node in ast.walk(whole) if isinstance(node, ast.stmt)] if whole else []
+
+
 def statement(file: str, line: int) -> str:
     """The whole statement that a line is part of, without its last comment; of a compound one its head. The line itself where none is found.
 
     What stands on a line alone is often no statement: `device="cuda",` or `sample = torch.load(`.
     """
     lines = linecache.getlines(file)
-    whole = file_tree(file)
-    found = [node for node in ast.walk(whole) if isinstance(node, ast.stmt) and _first(node) <= line <= _last(node)] if whole else []
+    found = [node for node in _statements("".join(lines)) if _first(node) <= line <= _last(node)]
     if not found:
         return linecache.getline(file, line).strip()
     node = min(reversed(found), key=lambda node: _last(node) - _first(node))  # of equal ones the walk meets the innermost last

@@ -246,7 +246,7 @@ NO_TENSOR = "  # if it is a tensor"  # what a loop binds besides the data may be
 
 def mover(fork: Site | None) -> str:
     """What moves the batches of a loader to the GPU, if the user's own loop does not; else ""."""
-    files = [frame.file for frame in fork.stack] if fork else []
+    files = [frame.file for frame in fork.stack if _places.kind(frame.file) == _places.LIBRARY] if fork else []
     return next((name for part, name in MOVES_BATCHES.items() for file in files if part in file), "")
 
 

@@ -92,6 +92,8 @@ def test_a_library_that_moves_the_batches_is_named(script: Path) -> None:
     file = os.path.join(os.path.dirname(os.path.dirname(LIBRARY)), "lightning", "pytorch", "loops", "fetchers.py")
     fork = at(script, "all", Frame(file, 52, "__iter__", 0))
     assert words(case(script, fork=fork))["move-in-parent"].startswith("Lightning moves each batch to the GPU by itself")
+    own = at(script, "fork", Frame(os.path.join(os.sep, "home", "lightning", "train.py"), 3, "fit", 0))
+    assert "for batch in loader:" in words(case(script, fork=own))["move-in-parent"]  # a folder of the user's may be called so
     assert "Lightning moves the batches." in words(case(script, fork=fork, slug="inherited-tensor", touch=at(script, "held")))["copy-dataset-to-cpu"]
     assert 'Trainer(..., strategy="ddp")' in words(case(script, fork=fork, maker="lightning"))["spawn-context"]
 

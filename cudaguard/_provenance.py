@@ -41,14 +41,17 @@ def of(touch: Site | None, fork: Site | None, steps: Iterable[Step] = (), forked
     """
     places = [site for site in (touch, fork if forked else None) if site and not _places.library(site)]
     files = [site.file for site in (*places, *(step.site for step in steps)) if not _places.library(site)]
-    book = _book(tuple(dict.fromkeys([*files, *_places.cells()])))
     forks = {(frame.file, frame.function) for frame in fork.stack} if fork else set()
-    return next(filter(None, (book.movers(site, whole=site is touch and (site.file, site.function) not in forks) for site in places)), [])
+    try:
+        book = _book(tuple(dict.fromkeys([*files, *_places.cells()])))
+        return next(filter(None, (book.movers(site, whole=site is touch and (site.file, site.function) not in forks) for site in places)), [])
+    except RecursionError:  # generated source may be nested deeper than Python walks: the finding is worth more than this part of its fix
+        return []
 
 
 def on_cpu(site: Site) -> str:
     """The statement of such a place without its moves to the GPU; "" where it does nothing else."""
-    kept = _rewrite.without_cuda(_source.statement(site.file, site.line), _rewrite.MOVERS[0])
+    kept = _stays(_source.statement(site.file, site.line))
     return "" if _rewrite.does_nothing(kept) else kept
 
 
@@ -229,7 +232,12 @@ def _moves(value: Value) -> bool:
     if not any(map(_may_move, ast.walk(value.part))):
         return False
     code = ast.unparse(value.part)
-    return _rewrite.without_cuda(code, _rewrite.MOVERS[0]) != code
+    return _stays(code) != code
+
+
+def _stays(code: str) -> str:
+    """Source without its moves. Whoever calls `.to(dev)` here is not known to be a tensor, but nothing else is likely."""
+    return _rewrite.without_cuda(code, _rewrite.MOVERS[0])
 
 
 def _may_move(node: ast.AST) -> bool:

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from .. import _places
 from .._places import Site
 from .._respond import safe
 from . import _notice
@@ -29,8 +28,8 @@ _watched: set[type] = set()  # a grandchild inherits it with the classes
 def install() -> None:
     """Note, from now on, who puts CUDA tensors into queues."""
     for module in (sys.modules[name] for name in QUEUES if name in sys.modules):
-        for kind in (getattr(module, name) for name in CLASSES):
-            if kind not in _watched:
+        for kind in (getattr(module, name, None) for name in CLASSES):
+            if kind is not None and kind not in _watched:
                 _watched.add(kind)
                 kind.put = _noting(kind.put)
 
@@ -64,8 +63,8 @@ def line(error: BaseException) -> Site | None:
     """Where the object was put whose pickling raised an exception in a queue's thread; None for any other exception."""
     trace = error.__traceback__
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if code.co_name == FEEDER and _places.kind(code.co_filename) == _places.STANDARD:
-            return _lines.get(id(trace.tb_frame.f_locals.get(OBJECT)))
+        frame = trace.tb_frame
+        if frame.f_code.co_name == FEEDER and frame.f_globals.get("__name__") in QUEUES:
+            return _lines.get(id(frame.f_locals.get(OBJECT)))
         trace = trace.tb_next
     return None

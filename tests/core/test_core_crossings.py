@@ -292,7 +292,7 @@ def test_who_made_a_child_is_who_forked_here(program: Program, source: str, need
 
 
 PUT = """
-    import multiprocessing
+    import MODULE as multiprocessing
     import torch
 
     weights = torch.ones(3).cuda()
@@ -313,11 +313,19 @@ PUT = """
 """
 
 
-@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-@pytest.mark.parametrize("what", ["weights", "(1, weights)", "{'w': weights}"])
-def test_an_inherited_tensor_in_a_queue_is_blamed_on_the_line_that_put_it(program: Program, kind: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "kind", "what"),
+    [
+        ("multiprocessing", "Queue", "weights"),
+        ("multiprocessing", "JoinableQueue", "(1, weights)"),
+        ("multiprocess", "Queue", "{'w': weights}"),
+        ("billiard", "Queue", "[weights]"),
+    ],
+)
+def test_an_inherited_tensor_in_a_queue_is_blamed_on_the_line_that_put_it(program: Program, module: str, kind: str, what: str) -> None:
     """It fails in the queue's own thread, on whose stack there is no line of the user's. The parent's queues stay as they are."""
-    done = program(PUT.replace("KIND", kind).replace("WHAT", what)).ok()
+    pytest.importorskip(module)
+    done = program(PUT.replace("MODULE", module).replace("KIND", kind).replace("WHAT", what)).ok()
     assert done.out.split() == ["first", "False"]
     (finding,) = [finding for finding in done.report if finding["slug"] == "inherited-tensor"]
     assert (finding["touch"]["line"], finding["touch"]["function"]) == (done.line("# put here"), "send")

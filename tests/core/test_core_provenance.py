@@ -157,6 +157,11 @@ def test_what_leads_nowhere_is_no_fault(program: str, tmp_path: Path) -> None:
     assert made(tmp_path, program) == []
 
 
+def test_source_that_is_nested_too_deeply_costs_the_lines_alone(tmp_path: Path) -> None:
+    """Generated code may be so: the finding must not be lost for a part of its fix."""
+    assert made(tmp_path, "x = y.cuda()" + " + x" * 600 + "\nx  # touch\n") == []
+
+
 def test_a_name_is_looked_for_in_the_files_of_the_other_places(tmp_path: Path) -> None:
     """An imported name, and one of another cell of a notebook."""
     (tmp_path / "data.py").write_text("table = torch.ones(3).cuda()\n")
